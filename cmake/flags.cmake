@@ -1,0 +1,14 @@
+# Compiler flags that hold for every target. Warnings are errors.
+add_library(clew_flags INTERFACE)
+target_include_directories(clew_flags INTERFACE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/include)
+target_compile_options(clew_flags INTERFACE
+  -Wall -Wextra -Wpedantic -Wshadow -Wcast-qual -Wundef -Werror
+  $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual>)
+if(CLEW_SANITIZE)
+  target_compile_options(clew_flags INTERFACE -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer)
+  target_link_options(clew_flags INTERFACE -fsanitize=address,undefined)
+endif()
+if(CLEW_FUZZ)
+  target_compile_options(clew_flags INTERFACE -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=undefined)
+  target_link_options(clew_flags INTERFACE -fsanitize=address,undefined)
+endif()
