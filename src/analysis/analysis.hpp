@@ -1,6 +1,7 @@
 // What tables leave out, from the instructions themselves: x86-64 code that no FDE describes.
 //
-// All functions are pure: bytes in, rows out; bounded by the bytes; no allocation but the result.
+// All functions are pure: bytes in, rows out; time and memory are linear in the bytes. rows() allocates; the
+// others do not, and are async-signal-safe.
 #pragma once
 
 #include <cstddef>
@@ -27,8 +28,32 @@ enum class Code : uint8_t {
   kSignalReturn,  // mov eax, 15; syscall (and mov rax)
 };
 
-/// Rows for `code`, which lies at `address`. Addresses that the analysis cannot vouch for get CLEW_CFA_NONE.
+/// Rows for `code`, which lies at `address`; no two neighbours have the same rule. Addresses that the
+/// analysis cannot vouch for get CLEW_CFA_NONE.
+///
+///   kPlt, kPltSec  Each stub is entered with the return address at rsp, PLT0 with the stub's number above
+///   it. Stubs of
+///                  16 bytes in a row that push at the same place share one CLEW_CFA_PLT row.
+///   kInit          As kFunction.
+///   kStart         CLEW_CFA_ROOT as far as the entry code goes: to the first hlt, jump or return that no
+///   branch passes
+///                  over (musl: _start runs on into _start_c); then NONE.
+///   kFunction      `code` begins with a function. Followed along its branches (function_flow.hpp): CFA by
+///   rbp where
+///                  that is set up as frame pointer, else by rsp. Functions behind it in `code` that it, or a
+///                  function reached, calls are followed as well, and those that begin with push rbp; mov
+///                  rbp, rsp.
+///   kSignalReturn  CFA = *(rsp + 160), special. Where the registers are takes expressions that a rule alone
+///   cannot
+///                  say (bp is CLEW_BP_IN_SAVES, saves 0): compile signal_return_cfi() instead to have all of
+///                  it.
 std::vector<Row> rows(Code kind, std::span<const std::byte> code, uint64_t address);
+
+/// Call frame instructions (DWARF) that describe the kernel's signal frame at a signal return sequence: CFA
+/// is the interrupted rsp, every general register and rip lie in the ucontext at rsp. For a CIE with
+/// augmentation 'S', code alignment 1, data alignment -8, return register 16. They hold at both of the
+/// sequence's instructions.
+std::span<const std::byte> signal_return_cfi();
 
 /// Whether `code` begins with the signal return sequence (x86-64: mov $15, %eax or %rax; syscall).
 bool is_signal_return(std::span<const std::byte> code);
@@ -37,9 +62,22 @@ bool is_signal_return(std::span<const std::byte> code);
 /// Every encoding of near call on x86-64: e8 rel32, ff /2 with each ModRM, SIB, displacement and prefix.
 bool call_precedes(std::span<const std::byte> before);
 
-/// Where in its frame is the code at `offset` of `code` (a function, or what is readable around the address)?
-/// Answers with a rule for exactly that instruction, or CLEW_CFA_NONE: prologue (before or behind push rbp; mov),
-/// epilogue (pops, leave, ret), frame-pointer body. Used at run time for code that nothing describes.
+/// Where in its frame is the code at `offset` of `code` (what is readable around the address)? `offset` is an
+/// instruction boundary: a sampled rip or a return address, not less one. Answers with a rule for exactly
+/// that instruction, or CLEW_CFA_NONE, which for a caller means: the frame is either set up or unknown, so
+/// take the frame-pointer step (and check what it finds). x86 cannot be decoded backwards, so it looks
+/// forward, at most kRuleAtInstructions in a straight line (conditional jumps are taken not to be taken,
+/// calls end it):
+///
+///   - to a ret, counting pops, add rsp and lea rsp: CFA from rsp, or from rbp if `leave` or `mov rsp, rbp`
+///   comes
+///     first; rbp from where `pop rbp` will take it;
+///   - from a pop rbp or leave to a jmp, likewise (a tail call);
+///   - to push rbp; mov rbp, rsp, with nothing before it that moves rsp: CFA = rsp + 8;
+///   - at mov rbp, rsp with the byte of push rbp before it: CFA = rsp + 16, rbp saved at CFA - 16;
+///   - through pushes and sub rsp to `lea rbp, [rsp + n]`, which makes rbp point at where rbp was pushed
+///   (.NET).
+constexpr unsigned kRuleAtInstructions = 24;
 clew_rule rule_at(std::span<const std::byte> code, size_t offset);
 
 }  // namespace clew::analysis

@@ -1,0 +1,226 @@
+#include <algorithm>
+#include <array>
+
+#include "analysis/analysis.hpp"
+#include "analysis/function_flow.hpp"
+#include "analysis/instruction.hpp"
+
+namespace clew::analysis {
+namespace {
+
+constexpr clew_rule kNone = 0;
+
+void append(std::vector<Row>& rows, uint64_t address, clew_rule rule) {
+  if (!rows.empty() && rows.back().rule == rule) return;
+  if (!rows.empty() && rows.back().address == address) {
+    rows.back().rule = rule;
+    return;
+  }
+  rows.push_back({address, rule});
+}
+
+// One rule for each byte's instruction, front to back. Padding keeps the rule before it if `inherit`.
+template <class Sink>
+void each_instruction(const FunctionFlow& flow, std::span<const std::byte> code, bool inherit, Sink&& sink) {
+  size_t covered = 0;
+  for (size_t at = 0; at < code.size(); ++at) {
+    bool reached = at < flow.size() && flow.reached(at);
+    if (!reached && at < covered) continue;
+    Instruction in;
+    bool valid = decode(code.subspan(at), in);
+    if (reached) {
+      sink(at, flow.rule(at));
+    } else if (!(inherit && at > 0 && valid && is_padding(in))) {
+      sink(at, kNone);
+    }
+    if (valid && (reached || is_padding(in))) covered = std::max(covered, at + in.length);
+  }
+}
+
+std::vector<Row> function_rows(std::span<const std::byte> code, uint64_t address) {
+  std::vector<Row> rows;
+  FunctionFlow flow(code);
+  flow.enter(0, FrameState::entry());
+  flow.run();
+  each_instruction(flow, code, false, [&](size_t at, clew_rule rule) { append(rows, address + at, rule); });
+  return rows;
+}
+
+// PLT0: push [rip + link map], as it is entered by stubs that have pushed their number.
+bool is_lazy_header(std::span<const std::byte> code) {
+  Instruction in;
+  if (!decode(code, in)) return false;
+  if (in.is_0f(0x1e) && in.repeat && !decode(code.subspan(in.length), in)) return false;
+  return in.is(0xff) && in.digit() == 6 && in.is_memory_form();
+}
+
+// For each 16 aligned bytes: N if the rules are those of CLEW_CFA_PLT with threshold N, 16 for rsp + 8
+// throughout.
+struct Slot {
+  bool uniform = true;
+  uint8_t threshold = 16;
+};
+
+std::vector<Row> plt_rows(std::span<const std::byte> code, uint64_t address) {
+  constexpr size_t kStub = 16;
+  FunctionFlow flow(code);
+  if (flow.size() == 0) return {};
+  flow.enter(0, FrameState::entry(is_lazy_header(code) ? 8 : 0));
+  for (uint32_t at : flow.after_ends()) flow.enter(at, FrameState::entry());
+  flow.run();
+
+  const clew_rule shallow = rule_of(FrameState::entry());
+  const clew_rule deep = rule_of(FrameState::entry(8));
+  size_t lead = (kStub - address % kStub) % kStub;  // bytes before the first aligned stub
+  std::vector<Slot> slots(code.size() > lead ? (code.size() - lead) / kStub : 0);
+  std::vector<Row> plain;
+  each_instruction(flow, code, true, [&](size_t at, clew_rule rule) {
+    append(plain, address + at, rule);
+    if (at < lead || (at - lead) / kStub >= slots.size()) return;
+    Slot& slot = slots[(at - lead) / kStub];
+    auto within = static_cast<uint8_t>((at - lead) % kStub);
+    if (rule == deep && within > 0) {
+      slot.threshold = std::min(slot.threshold, within);
+    } else if (rule != shallow || slot.threshold != 16) {
+      slot.uniform = false;
+    }
+  });
+
+  std::vector<Row> rows;
+  size_t next = 0;  // in plain
+  auto copy_to = [&](uint64_t end) {
+    for (; next < plain.size() && plain[next].address < end; ++next)
+      append(rows, plain[next].address, plain[next].rule);
+  };
+  clew_rule current = kNone;
+  for (size_t first = 0; first < slots.size();) {
+    size_t last = first;
+    while (last < slots.size() && slots[last].uniform && slots[last].threshold == slots[first].threshold)
+      ++last;
+    if (last - first < 2 || slots[first].threshold == 16) {
+      first = std::max(last, first + 1);
+      continue;
+    }
+    uint64_t start = address + lead + first * kStub;
+    uint64_t end = address + lead + last * kStub;
+    copy_to(start);
+    append(rows, start, clew_rule_make(CLEW_CFA_PLT, CLEW_RSP, slots[first].threshold, 0, 0, false));
+    for (; next < plain.size() && plain[next].address < end; ++next) current = plain[next].rule;
+    // What follows may go on with the last stub's rule, which has no row of its own there.
+    if (end < address + code.size() && (next >= plain.size() || plain[next].address != end))
+      append(rows, end, current);
+    first = last;
+  }
+  copy_to(UINT64_MAX);
+  return rows;
+}
+
+// How far the code of a process's entry goes.
+size_t start_length(std::span<const std::byte> code) {
+  size_t farthest = 0;   // branch target
+  bool runs_on = false;  // call next: musl's _start, _start_c follows
+  for (size_t at = 0; at < code.size();) {
+    Instruction in;
+    if (!decode(code.subspan(at), in)) return at;
+    int64_t target = 0;
+    Flow flow = flow_of(in, target);
+    size_t end = at + in.length;
+    if (flow == Flow::kBranch && target > 0) farthest = std::max(farthest, at + static_cast<size_t>(target));
+    if (flow == Flow::kCall && target == in.length) {
+      runs_on = true;
+    } else if (runs_on && (flow == Flow::kCall || flow == Flow::kCallIndirect)) {
+      return end;
+    }
+    bool ends =
+        flow == Flow::kJump || flow == Flow::kJumpIndirect || flow == Flow::kReturn || flow == Flow::kStop;
+    if (ends && farthest < end) return end;
+    at = end;
+  }
+  return code.size();
+}
+
+std::vector<Row> start_rows(std::span<const std::byte> code, uint64_t address) {
+  std::vector<Row> rows;
+  size_t length = start_length(code);
+  if (length > 0) append(rows, address, clew_rule_make(CLEW_CFA_ROOT, 0, 0, 0, 0, false));
+  if (length < code.size()) append(rows, address + length, kNone);
+  return rows;
+}
+
+bool begins_with(std::span<const std::byte> code, std::initializer_list<uint8_t> bytes) {
+  return code.size() >= bytes.size() &&
+         std::equal(bytes.begin(), bytes.end(), code.begin(),
+                    [](uint8_t a, std::byte b) { return a == std::to_integer<uint8_t>(b); });
+}
+
+size_t signal_return_length(std::span<const std::byte> code) {
+  if (begins_with(code, {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05})) return 9;  // mov $15, %rax; syscall
+  if (begins_with(code, {0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05})) return 7;              // mov $15, %eax; syscall
+  return 0;
+}
+
+std::vector<Row> signal_return_rows(std::span<const std::byte> code, uint64_t address) {
+  std::vector<Row> rows;
+  size_t length = signal_return_length(code);
+  if (length > 0)
+    append(rows, address, clew_rule_make(CLEW_CFA_DEREF, CLEW_RSP, 160, CLEW_BP_IN_SAVES, 0, true));
+  if (length < code.size()) append(rows, address + length, kNone);
+  return rows;
+}
+
+// At the signal return sequence rsp points at struct ucontext: uc_flags, uc_link, uc_stack (24 bytes), then
+// at 40 the sigcontext: r8..r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip
+// (arch/x86/include/uapi/asm/sigcontext.h).
+constexpr std::array<uint8_t, CLEW_REGISTERS> kContextOrder = {
+    8,        9,        10,       11,       12,       13,       14,       15,      CLEW_RDI,
+    CLEW_RSI, CLEW_RBP, CLEW_RBX, CLEW_RDX, CLEW_RAX, CLEW_RCX, CLEW_RSP, CLEW_RIP};
+constexpr unsigned kContextOffset = 40;
+constexpr size_t kCfaBytes = 6, kRegisterBytes = 6;
+
+constexpr auto make_signal_cfi() {
+  std::array<std::byte, kCfaBytes + CLEW_REGISTERS * kRegisterBytes> bytes{};
+  size_t at = 0;
+  auto put = [&](unsigned byte) { bytes[at++] = static_cast<std::byte>(byte); };
+  auto put_offset = [&](unsigned offset) {  // SLEB128 of 40..168, always in two bytes
+    put((offset & 0x7f) | 0x80);
+    put(offset >> 7);
+  };
+  put(0x0f);  // DW_CFA_def_cfa_expression: DW_OP_breg7 (rsp) 160; DW_OP_deref
+  put(4);
+  put(0x77);
+  put_offset(kContextOffset + 8 * 15);
+  put(0x06);
+  for (unsigned slot = 0; slot < CLEW_REGISTERS; ++slot) {
+    put(0x10);  // DW_CFA_expression: register at DW_OP_breg7 (rsp) offset
+    put(kContextOrder[slot]);
+    put(3);
+    put(0x77);
+    put_offset(kContextOffset + 8 * slot);
+  }
+  return bytes;
+}
+constexpr auto kSignalCfi = make_signal_cfi();
+
+}  // namespace
+
+std::vector<Row> rows(Code kind, std::span<const std::byte> code, uint64_t address) {
+  switch (kind) {
+    case Code::kPlt:
+    case Code::kPltSec:
+      return plt_rows(code, address);
+    case Code::kInit:
+    case Code::kFunction:
+      return function_rows(code, address);
+    case Code::kStart:
+      return start_rows(code, address);
+    case Code::kSignalReturn:
+      return signal_return_rows(code, address);
+  }
+  return {};
+}
+
+std::span<const std::byte> signal_return_cfi() { return kSignalCfi; }
+
+bool is_signal_return(std::span<const std::byte> code) { return signal_return_length(code) != 0; }
+
+}  // namespace clew::analysis
