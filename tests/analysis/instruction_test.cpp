@@ -110,9 +110,13 @@ TEST_P(Lengths, EqualThoseOfObjdump) {
     }
     ++instructions;
     unsigned ours = our_length(*text, address);
-    if (ours != parsed.length)
-      different.push_back(describe(*text, address, parsed.length) + "  " + parsed.mnemonic + ": ours " +
-                          std::to_string(ours));
+    if (ours == parsed.length) return;
+    if (is_known_difference(*text, parsed, ours)) {
+      ++known;
+      return;
+    }
+    different.push_back(describe(*text, address, parsed.length) + "  " + parsed.mnemonic + ": ours " +
+                        std::to_string(ours));
   });
   std::printf("%s %s: %lu instructions, %zu differ; %lu known, %lu invalid, %lu lone prefixes\n", what.path,
               what.section, instructions, different.size(), known, invalid, prefixes);
