@@ -1,7 +1,8 @@
 // The profile: one OTLP ProfilesData message, written in pieces (DESIGN §5), and its reading.
 //
-// A recording is a file of zstd frames; their decompressed contents, put together, are one valid protobuf message of
-// opentelemetry.proto.profiles.v1development (revision 1.11.0). A piece adds only new dictionary entries and samples.
+// A recording is a file of zstd frames; their decompressed contents, put together, are one valid protobuf
+// message of opentelemetry.proto.profiles.v1development (revision 1.11.0). A piece adds only new dictionary
+// entries and samples.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,9 @@ namespace clew::profile {
 
 enum class FrameKind : uint8_t { kNative, kKernel, kBpf };
 
-/// A mapped file as the profile names it.
+/// A mapped file as the profile names it. `start` and `end` are in the address space of Place::address, the
+/// file's own virtual addresses: one file is then one mapping, wherever processes load it, and no random load
+/// address makes a new one. `offset` is the file offset of `start`.
 struct Mapping {
   uint64_t start = 0, end = 0, offset = 0;
   std::string path;
@@ -30,11 +33,11 @@ struct Mapping {
 
 /// One place in code, before it has names. Equal places are one location of the profile.
 struct Place {
-  uint32_t mapping = 0;   // from Writer::mapping(); 0: none
-  uint64_t address = 0;   // virtual address in the file, unadjusted; without a mapping, in memory
+  uint32_t mapping = 0;  // from Writer::mapping(); 0: none
+  uint64_t address = 0;  // virtual address in the file, unadjusted; without a mapping, in memory
   FrameKind kind = FrameKind::kNative;
-  uint8_t how = 0;        // enum clew_how
-  uint8_t flags = 0;      // enum clew_frame_flags
+  uint8_t how = 0;    // enum clew_how
+  uint8_t flags = 0;  // enum clew_frame_flags
   bool operator==(const Place&) const = default;
 };
 
@@ -42,8 +45,8 @@ struct Sample {
   uint32_t stack = 0;  // from Writer::stack()
   pid_t pid = 0, tid = 0;
   std::string_view comm;
-  uint64_t time_ns = 0;   // CLOCK_MONOTONIC
-  uint64_t weight_ns = 0; // CPU time that the sample stands for
+  uint64_t time_ns = 0;    // CLOCK_MONOTONIC
+  uint64_t weight_ns = 0;  // CPU time that the sample stands for
   clew_end end = CLEW_END_ROOT;
 };
 
@@ -51,24 +54,30 @@ struct Sample {
 struct Totals {
   uint64_t lost = 0;
   uint64_t duration_ns = 0;
-  uint64_t cpu_used_ns = 0;       // of the targets, as the kernel accounts it
+  uint64_t cpu_used_ns = 0;  // of the targets, as the kernel accounts it
   uint64_t clew_cpu_ns = 0;
   std::string collector;
   std::string command;
-  std::vector<std::string> notes;  // one line each: what was named on the way (setuid exec, unreadable modules, ...)
+  std::vector<std::string>
+      notes;  // one line each: what was named on the way (setuid exec, unreadable modules, ...)
 };
 
 /// Names for places: called once a piece with the places that are new in it.
 using Symbolize = std::function<std::vector<symbolize::Lines>(std::span<const Place>)>;
 
+/// Writes a recording. Not thread-safe. After an error (disk full, ...) the file keeps its whole pieces,
+/// further samples are dropped and every later flush() and finish() returns the same error.
 class Writer {
  public:
-  /// Creates `path` (an older file is kept as path.1).
-  static Result<std::unique_ptr<Writer>> create(const std::string& path, uint64_t period_ns, Symbolize symbolize);
+  /// Creates `path`; an older recording is kept as path.1. A symbolic link or anything else that is not a
+  /// regular file is refused. `period_ns` is the sampling period. The file is a valid, empty recording at
+  /// once.
+  static Result<std::unique_ptr<Writer>> create(const std::string& path, uint64_t period_ns,
+                                                Symbolize symbolize);
   ~Writer();
-  uint32_t mapping(const Mapping& mapping);
-  uint32_t stack(std::span<const Place> frames);  // leaf first
-  void sample(const Sample& sample);
+  uint32_t mapping(const Mapping& mapping);       // equal mappings have one number
+  uint32_t stack(std::span<const Place> frames);  // leaf first; equal stacks have one number
+  void sample(const Sample& sample);              // times are kept to about 1 µs (2^10 ns)
   /// Writes a piece if one is due (5 s or 8 MiB), always if `now`.
   Result<bool> flush(bool now = false);
   /// Writes the last piece with the totals and closes. Returns the file's size in bytes.
@@ -82,38 +91,56 @@ class Writer {
 
 // ---- Reading ----
 
+struct ReadLine {
+  uint32_t function = 0, file = 0;  // indices into Profile::strings; 0 where unknown
+  uint32_t line = 0;                // 0 where unknown
+};
 struct Location {
-  Place place;
-  symbolize::Lines lines;
+  Place place;                  // place.mapping is an index into Profile::mappings
+  std::vector<ReadLine> lines;  // innermost inlined function first; empty where nothing is known
 };
 struct ReadSample {
   uint32_t stack;
   pid_t pid, tid;
-  uint32_t comm;  // index into Profile::strings
-  uint64_t time_ns, weight_ns;
-  clew_end end;
+  uint32_t comm;     // index into Profile::strings
+  uint64_t time_ns;  // CLOCK_MONOTONIC of the recorder's machine
+  uint64_t weight_ns;
+  clew_end end;  // CLEW_END_COUNT: the file does not say
 };
+/// Every index in here is in range, every string valid UTF-8. Element 0 of `strings` (""), `mappings`,
+/// `locations` and `stacks` is there and empty.
 struct Profile {
+  std::string path;
   std::vector<std::string> strings;
   std::vector<Mapping> mappings;
   std::vector<Location> locations;
   std::vector<std::vector<uint32_t>> stacks;  // location indices, leaf first
-  std::vector<ReadSample> samples;
-  Totals totals;
+  std::vector<ReadSample> samples;            // in the file's order, not by time
+  Totals totals;                              // where `truncated`: only what the samples themselves say
   uint64_t period_ns = 0;
+  int64_t unix_offset_ns = 0;  // CLOCK_REALTIME minus CLOCK_MONOTONIC, when the recording began
   uint64_t file_bytes = 0;
+  uint64_t ignored =
+      0;  // entries of the file that make no sense and were left out (hostile or foreign files)
   bool truncated = false;  // the last piece is missing (a killed recorder); what is there is whole
 };
 
-/// Reads a recording; hostile files give an error or fewer samples, never a crash; memory is bounded by 64 × the
-/// file's size (a zstd bomb is refused).
+/// Reads a recording. Hostile files give an error or fewer samples (`ignored`), never a crash. Memory is
+/// bounded by 64 × the file's size (and 16 MiB, whatever the size): a zstd bomb is refused.
 Result<Profile> read(const std::string& path);
 
-// One function an output format (one file each): text to print, or bytes to write.
-std::string summary(const Profile&);
+/// The recording as the one OTLP message that it is
+/// (`opentelemetry.proto.profiles.v1development.ProfilesData`), not compressed; the whole pieces of a
+/// truncated one. The same bounds.
+Result<std::string> otlp_message(const std::string& path);
+
+// One function an output format (one file each): text to print, or bytes to write. Names are made printable:
+// a recorded program cannot send control characters to the terminal.
+std::string summary(const Profile&);  // fits 80 columns
 std::string summary_json(const Profile&);
 std::string table(const Profile&, size_t rows);  // hottest functions: self %, total %
-std::string folded(const Profile&);
-std::string pprof(const Profile&);               // gzip of profile.proto
+std::string folded(const Profile&);      // root first, `;` between functions, a space, the number of samples
+std::string pprof(const Profile&);       // gzip of profile.proto
+std::string speedscope(const Profile&);  // JSON, one profile a thread
 
 }  // namespace clew::profile
