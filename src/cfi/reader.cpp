@@ -20,7 +20,7 @@ struct Entry {
   uint64_t length = 0;            // 0: terminator or padding
   bool is_cie = false;
   bool has_id = false;
-  uint64_t cie_offset = 0;  // of an FDE; UINT64_MAX where it lies before the section
+  uint64_t cie_offset = 0;  // of an FDE; UINT64_MAX where it names none
   uint64_t next = 0;        // offset behind the entry
 };
 
@@ -48,6 +48,10 @@ bool read_entry(const Section& section, uint64_t offset, Entry& entry) {
     const uint64_t id = body.fixed<uint32_t>();  // four bytes also behind a 64-bit length
     entry.is_cie = id == 0;
     entry.cie_offset = id <= id_offset ? id_offset - id : UINT64_MAX;
+  }
+  if (!body.ok()) {
+    entry.is_cie = false;
+    entry.cie_offset = UINT64_MAX;
   }
   entry.has_id = body.ok();
   entry.body = body;
@@ -102,7 +106,7 @@ bool read_augmentation(const Section& section, std::span<const char> letters, Cu
 
 std::optional<Cie> read_cie(const Section& section, uint64_t offset) {
   Entry entry;
-  if (!read_entry(section, offset, entry) || !entry.has_id || !entry.is_cie) return std::nullopt;
+  if (!read_entry(section, offset, entry) || !entry.is_cie) return std::nullopt;
   Cursor& cursor = entry.body;
 
   Cie cie;
