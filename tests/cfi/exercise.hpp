@@ -41,7 +41,7 @@ Exercised exercise(const Section& section) {
     require(done.fdes == 0 || fde.offset > last_offset, "FDEs come in section order");
     last_offset = fde.offset;
     ++done.fdes;
-    require(fde.size != 0 && fde.start + fde.size > fde.start - 1, "an FDE covers code and does not wrap");
+    require(fde.start + fde.size > fde.start, "an FDE covers code and does not wrap");
     require(fde.cie < reader.cies().size(), "an FDE has a CIE");
     const uint64_t defects_before = reader.defects().total();
     uint64_t next_offset = 0;
