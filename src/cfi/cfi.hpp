@@ -188,6 +188,8 @@ class BasicInterpreter {
   bool run(const Section& section, const Cie& cie, const Fde& fde, Sink&& sink);
   /// Where the rows of the last run end, relative to the FDE's start; its size if run() returned true.
   uint64_t end() const { return end_; }
+  /// Whether the last run met an absolute address (DW_CFA_set_loc): its rows hold at that FDE's start only.
+  bool absolute() const { return absolute_; }
   /// The row that the CIE of the last run begins with.
   const ArchRow& initial() const { return initial_; }
 
@@ -205,6 +207,7 @@ class BasicInterpreter {
   std::bitset<Arch::kRegisters> touched_;  // registers of row_ that can differ from initial_
   uint64_t version_ = 0;
   uint64_t end_ = 0;
+  bool absolute_ = false;
   std::vector<ArchRow> remembered_;
   // What initial_ was made from. CIEs that differ only in their augmentation share it.
   std::vector<std::byte> initial_instructions_;

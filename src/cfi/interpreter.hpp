@@ -138,6 +138,7 @@ template <class Arch>
 template <class Sink>
 bool BasicInterpreter<Arch>::run(const Section& section, const Cie& cie, const Fde& fde, Sink&& sink) {
   end_ = 0;
+  absolute_ = false;
   if (!begin(section, cie)) return false;
   return execute<false>(section, cie, fde, sink);
 }
@@ -178,6 +179,7 @@ bool BasicInterpreter<Arch>::execute(const Section& section, const Cie& cie, con
         break;
 
       case DW_CFA_set_loc: {
+        absolute_ = true;
         const PointerBases bases{section.bytes.data(), section.address, section.text_base,
                                  section.data_base,    fde.start,       true};
         uint64_t address;

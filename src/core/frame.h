@@ -21,27 +21,28 @@ enum clew_how {
 
 /* Why a trace ended (trace contract T2). ROOT alone is a complete trace. */
 enum clew_end {
-  CLEW_END_ROOT = 0,           /* complete: the tables declare the outermost frame */
-  CLEW_END_NO_RULE = 1,        /* executable code that nothing describes, and no vouched-for frame pointer */
-  CLEW_END_NOT_MAPPED = 2,     /* the return address lies in no mapping */
-  CLEW_END_NOT_EXECUTABLE = 3, /* the return address lies in a mapping without execute permission */
-  CLEW_END_UNREADABLE = 4,     /* stack memory could not be read */
-  CLEW_END_STACK_CUT = 5,      /* the copied piece of stack ended before the stack did */
-  CLEW_END_OTHER_STACK = 6,    /* the walk left the copied stack for another one, which was not recorded */
-  CLEW_END_NO_PROGRESS = 7,    /* the caller's frame would not lie closer to the root */
-  CLEW_END_DEPTH_LIMIT = 8,    /* more frames than the limit */
-  CLEW_END_NO_REGISTER = 9,    /* a rule needs a register whose value is not known in this frame */
+  CLEW_END_ROOT = 0,            /* complete: the tables declare the outermost frame */
+  CLEW_END_NO_RULE = 1,         /* executable code that nothing describes, and no vouched-for frame pointer */
+  CLEW_END_NOT_MAPPED = 2,      /* the return address lies in no mapping */
+  CLEW_END_NOT_EXECUTABLE = 3,  /* the return address lies in a mapping without execute permission */
+  CLEW_END_UNREADABLE = 4,      /* stack memory could not be read */
+  CLEW_END_STACK_CUT = 5,       /* the copied piece of stack ended before the stack did */
+  CLEW_END_OTHER_STACK = 6,     /* the walk left the copied stack for another one, which was not recorded */
+  CLEW_END_NO_PROGRESS = 7,     /* the caller's frame would not lie closer to the root */
+  CLEW_END_DEPTH_LIMIT = 8,     /* more frames than the limit */
+  CLEW_END_NO_REGISTER = 9,     /* a rule needs a register whose value is not known in this frame */
   CLEW_END_BAD_EXPRESSION = 10, /* a DWARF expression that cannot be evaluated */
-  CLEW_END_NOT_A_CALL = 11,    /* an unvouched return address that no call precedes (T4) */
-  CLEW_END_STACK_CHANGED = 12, /* the stack moved while it was read */
-  CLEW_END_NO_USER_STACK = 13, /* the sample has no user registers (a kernel thread, or exiting) */
+  CLEW_END_NOT_A_CALL = 11,     /* an unvouched return address that no call precedes (T4) */
+  CLEW_END_STACK_CHANGED = 12,  /* the stack moved while it was read */
+  CLEW_END_NO_USER_STACK = 13,  /* the sample has no user registers (a kernel thread, or exiting) */
   CLEW_END_COUNT = 14
 };
 
 enum clew_frame_flags {
-  CLEW_FRAME_EXACT_PC = 1, /* pc is the interrupted instruction, not a return address: look up pc, not pc - 1 */
-  CLEW_FRAME_SIGNAL = 2,   /* this frame is a signal trampoline (its caller was interrupted) */
-  CLEW_FRAME_GUESSED = 4   /* found by, or after, a step that nothing vouches for */
+  CLEW_FRAME_EXACT_PC =
+      1,                 /* pc is the interrupted instruction, not a return address: look up pc, not pc - 1 */
+  CLEW_FRAME_SIGNAL = 2, /* this frame is a signal trampoline (its caller was interrupted) */
+  CLEW_FRAME_GUESSED = 4 /* found by, or after, a step that nothing vouches for */
 };
 
 struct clew_frame {
@@ -53,35 +54,59 @@ struct clew_frame {
 
 static inline const char* clew_how_name(uint32_t how) {
   switch (how) {
-    case CLEW_HOW_REGISTERS: return "registers";
-    case CLEW_HOW_TABLE: return "table";
-    case CLEW_HOW_SFRAME: return "sframe";
-    case CLEW_HOW_JIT: return "jit";
-    case CLEW_HOW_ANALYSIS: return "analysis";
-    case CLEW_HOW_FRAME_POINTER: return "frame-pointer";
-    case CLEW_HOW_RUNTIME: return "runtime";
-    case CLEW_HOW_KERNEL: return "kernel";
-    default: return "unknown";
+    case CLEW_HOW_REGISTERS:
+      return "registers";
+    case CLEW_HOW_TABLE:
+      return "table";
+    case CLEW_HOW_SFRAME:
+      return "sframe";
+    case CLEW_HOW_JIT:
+      return "jit";
+    case CLEW_HOW_ANALYSIS:
+      return "analysis";
+    case CLEW_HOW_FRAME_POINTER:
+      return "frame-pointer";
+    case CLEW_HOW_RUNTIME:
+      return "runtime";
+    case CLEW_HOW_KERNEL:
+      return "kernel";
+    default:
+      return "unknown";
   }
 }
 
 static inline const char* clew_end_name(uint32_t end) {
   switch (end) {
-    case CLEW_END_ROOT: return "root";
-    case CLEW_END_NO_RULE: return "no-rule";
-    case CLEW_END_NOT_MAPPED: return "not-mapped";
-    case CLEW_END_NOT_EXECUTABLE: return "not-executable";
-    case CLEW_END_UNREADABLE: return "unreadable";
-    case CLEW_END_STACK_CUT: return "stack-cut";
-    case CLEW_END_OTHER_STACK: return "other-stack";
-    case CLEW_END_NO_PROGRESS: return "no-progress";
-    case CLEW_END_DEPTH_LIMIT: return "depth-limit";
-    case CLEW_END_NO_REGISTER: return "no-register";
-    case CLEW_END_BAD_EXPRESSION: return "bad-expression";
-    case CLEW_END_NOT_A_CALL: return "not-a-call";
-    case CLEW_END_STACK_CHANGED: return "stack-changed";
-    case CLEW_END_NO_USER_STACK: return "no-user-stack";
-    default: return "unknown";
+    case CLEW_END_ROOT:
+      return "root";
+    case CLEW_END_NO_RULE:
+      return "no-rule";
+    case CLEW_END_NOT_MAPPED:
+      return "not-mapped";
+    case CLEW_END_NOT_EXECUTABLE:
+      return "not-executable";
+    case CLEW_END_UNREADABLE:
+      return "unreadable";
+    case CLEW_END_STACK_CUT:
+      return "stack-cut";
+    case CLEW_END_OTHER_STACK:
+      return "other-stack";
+    case CLEW_END_NO_PROGRESS:
+      return "no-progress";
+    case CLEW_END_DEPTH_LIMIT:
+      return "depth-limit";
+    case CLEW_END_NO_REGISTER:
+      return "no-register";
+    case CLEW_END_BAD_EXPRESSION:
+      return "bad-expression";
+    case CLEW_END_NOT_A_CALL:
+      return "not-a-call";
+    case CLEW_END_STACK_CHANGED:
+      return "stack-changed";
+    case CLEW_END_NO_USER_STACK:
+      return "no-user-stack";
+    default:
+      return "unknown";
   }
 }
 

@@ -2,15 +2,16 @@
  *
  * Freestanding C that is also valid C++ and compiles for BPF: no libc, no globals, no pointers to functions.
  *
- *   bits  0..31  offset: signed. For REG and DEREF what is added to the register; for PLT the threshold N; for EXPR
- *                an index into the table's expression pool.
- *   bits 32..35  register the CFA is based on (DWARF number, 0..15)
- *   bits 36..38  kind (enum clew_cfa_kind)
- *   bit  39      special: the frame is a signal frame, or its return address is not at CFA-8; the saves list says so
- *   bits 40..47  bp: 0 rbp is unchanged, n in 1..254 rbp is saved at CFA - 8n, 255 the saves list says where
- *   bits 48..63  saves: index of a list in the table that gives the other saved registers (0: none)
+ *   bits  0..31  offset: signed. For REG and DEREF what is added to the register; for PLT the threshold N;
+ * for EXPR an index into the table's expression pool. bits 32..35  register the CFA is based on (DWARF
+ * number, 0..15) bits 36..38  kind (enum clew_cfa_kind) bit  39      special: the saves list has to be read
+ * in any case, since the frame is a signal frame, its return address is not at CFA-8, or the rule comes from
+ * instruction analysis bits 40..47  bp: 0 rbp is unchanged, n in 1..254 rbp is saved at CFA - 8n, 255 the
+ * saves list says where bits 48..63  saves: index of a list in the table that gives the other saved registers
+ * (0: none)
  *
- * Registers are numbered as the x86-64 psABI's DWARF numbers: 0..15 general purpose, 16 the return address (rip).
+ * Registers are numbered as the x86-64 psABI's DWARF numbers: 0..15 general purpose, 16 the return address
+ * (rip).
  */
 #ifndef CLEW_CORE_RULE_H
 #define CLEW_CORE_RULE_H
@@ -40,12 +41,13 @@ enum clew_register {
 };
 
 enum clew_cfa_kind {
-  CLEW_CFA_NONE = 0,  /* nothing is known about this address */
-  CLEW_CFA_REG = 1,   /* CFA = register + offset */
-  CLEW_CFA_DEREF = 2, /* CFA = *(register + offset) */
-  CLEW_CFA_PLT = 3,   /* CFA = rsp + 8 + ((rip & 15) >= N ? 8 : 0), N the offset field */
-  CLEW_CFA_EXPR = 4,  /* CFA = expression number `offset` of the table's pool */
-  CLEW_CFA_ROOT = 5   /* the return address is undefined: the outermost frame */
+  CLEW_CFA_NONE = 0,    /* nothing is known about this address */
+  CLEW_CFA_REG = 1,     /* CFA = register + offset */
+  CLEW_CFA_DEREF = 2,   /* CFA = *(register + offset) */
+  CLEW_CFA_PLT = 3,     /* CFA = rsp + 8 + ((rip & 15) >= N ? 8 : 0), N the offset field */
+  CLEW_CFA_EXPR = 4,    /* CFA = expression number `offset` of the table's pool */
+  CLEW_CFA_ROOT = 5,    /* the return address is undefined: the outermost frame */
+  CLEW_CFA_SIGFRAME = 6 /* rsp + offset is the kernel's struct ucontext: a signal trampoline */
 };
 
 enum { CLEW_BP_UNCHANGED = 0, CLEW_BP_IN_SAVES = 255 };
@@ -88,6 +90,11 @@ static inline uint32_t clew_save_register(clew_save save) { return (uint32_t)(sa
 static inline uint32_t clew_save_kind_of(clew_save save) { return (uint32_t)(save >> 37) & 7u; }
 
 /* The first word of a saves list. */
-enum { CLEW_SAVES_COUNT_MASK = 0xff, CLEW_SAVES_SIGNAL = 0x100 };
+enum {
+  CLEW_SAVES_COUNT_MASK = 0xff,
+  CLEW_SAVES_SIGNAL = 0x100, /* a signal frame: its caller was interrupted, not calling */
+  CLEW_SAVES_ANALYSED =
+      0x200 /* the rule comes from instruction analysis, no table of the file vouches for it */
+};
 
 #endif

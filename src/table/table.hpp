@@ -6,11 +6,14 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "clew/result.hpp"
 #include "core/rule.h"
 #include "elf/image.hpp"
+
+struct clew_table_header;
 
 namespace clew::table {
 
@@ -18,26 +21,32 @@ namespace clew::table {
 struct Report {
   uint64_t eh_frame_bytes = 0;
   uint64_t debug_frame_bytes = 0;
-  uint64_t functions = 0;
-  uint64_t rows = 0;
-  uint64_t rules = 0;
+  uint64_t functions = 0;  // FDEs that the table has rows of
+  uint64_t analysed = 0;   // pieces of code that no FDE describes and instruction analysis gave rows for
+  uint64_t rows = 0;       // of the FDEs, equal neighbours counted once
+  uint64_t rules = 0;      // distinct ones
   uint64_t table_bytes = 0;
   uint64_t build_ns = 0;
+  bool from_cache = false;
   std::vector<std::pair<std::string, uint64_t>> defects;  // what was left out, by kind
 };
 
 /// A read-only table, in memory or mapped from the cache. Immutable, so safe for any number of threads.
 class Table {
  public:
-  Table(Table&&) = delete;
+  Table(const Table&) = delete;
+  Table& operator=(const Table&) = delete;
   ~Table();
 
   /// The rule at a virtual address of the file; CLEW_CFA_NONE where there is none.
   clew_rule lookup(uint64_t vaddr) const;
+  const clew_table_header* header() const;
   std::span<const std::byte> bytes() const { return bytes_; }
 
   /// Checks layout and checksum; the bytes are taken over.
   static Result<std::shared_ptr<const Table>> from_bytes(std::vector<std::byte> bytes);
+  /// Maps a cache file. Only a file that is this user's or root's, and that nobody else can write, is
+  /// accepted.
   static Result<std::shared_ptr<const Table>> map(const std::string& path);
 
  private:
@@ -47,13 +56,24 @@ class Table {
   std::span<const std::byte> bytes_;
 };
 
+/// Whether the bytes are a table that a look-up can trust: every offset and count lies inside, the checksum
+/// holds. The error says what is wrong.
+Result<bool> check(std::span<const std::byte> bytes);
+
+/// The checksum of a table's bytes, the header's checksum field taken as 0.
+uint64_t checksum(std::span<const std::byte> bytes);
+
+/// Compiles the file's tables, with what they leave out filled in by instruction analysis. An image without
+/// any gives a table of what the analysis knows. Fails only for another architecture or text that spans more
+/// than 4 GiB.
 Result<std::shared_ptr<const Table>> compile(elf::Image& image, Report* report = nullptr);
 
-/// From the cache by build-id, else compiled and stored (atomically; failures to store are ignored).
-/// Directory: $CLEW_CACHE_DIR, else $XDG_CACHE_HOME/clew, else ~/.cache/clew; none: no cache.
+/// From the cache by build-id, else compiled and stored (a failure to store is no error: the next one tries
+/// again). Directory: $CLEW_CACHE_DIR, else $XDG_CACHE_HOME/clew, else ~/.cache/clew; without any of them
+/// there is no cache.
 Result<std::shared_ptr<const Table>> load_or_compile(elf::Image& image, Report* report = nullptr);
 
-/// Every row, in address order: for `clew table dump` and tests.
+/// One row, in address order: for `clew table dump` and tests.
 struct DumpRow {
   uint64_t address;
   clew_rule rule;

@@ -1,6 +1,7 @@
 // Unwinding from registers and a memory reader: a live process, a copied piece of stack, a core file.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -20,11 +21,11 @@ struct Registers {
 
 /// The mapping that covers an address.
 struct Code {
-  uint64_t start = 0;                    // of the mapping
+  uint64_t start = 0;  // of the mapping
   uint64_t end = 0;
   bool executable = false;
-  uint64_t bias = 0;                     // address in memory minus virtual address in the file
-  const table::Table* table = nullptr;   // null: nothing describes it; alive while the walk runs
+  uint64_t bias = 0;                    // address in memory minus virtual address in the file
+  const table::Table* table = nullptr;  // null: nothing describes it; alive while the walk runs
 };
 
 /// How the walk reaches its target. Implementations need not be thread-safe; one walk uses one target.
@@ -35,9 +36,11 @@ class Target {
   virtual bool read(uint64_t address, void* out, size_t size) = 0;
   /// The mapping at `address`; false where nothing is mapped.
   virtual bool find(uint64_t address, Code& code) = 0;
-  /// Reads code bytes (for "does a call precede this?"); may use the file behind the mapping. Default: read().
+  /// Reads code bytes (for "does a call precede this?"); may use the file behind the mapping. Default:
+  /// read().
   virtual bool read_code(uint64_t address, void* out, size_t size) { return read(address, out, size); }
-  /// What an unreadable stack address means here: CLEW_END_UNREADABLE, or STACK_CUT, OTHER_STACK for a copied piece.
+  /// What an unreadable stack address means here: CLEW_END_UNREADABLE, or STACK_CUT, OTHER_STACK for a copied
+  /// piece.
   virtual clew_end why_unreadable(uint64_t /*address*/) { return CLEW_END_UNREADABLE; }
 };
 
@@ -47,7 +50,8 @@ struct WalkResult {
   uint64_t end_detail = 0;  // the address that could not be read, or was not covered
 };
 
-/// Walks from `registers` (rip and rsp must be known) towards the root; frames go to `out`, the first one first.
+/// Walks from `registers` (rip and rsp must be known) towards the root; frames go to `out`, the first one
+/// first.
 WalkResult walk(Target& target, const Registers& registers, std::span<clew_frame> out);
 
 }  // namespace clew::unwind

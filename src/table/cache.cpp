@@ -1,0 +1,87 @@
+// Tables on disk by build-id: CACHE/xx/yyyy.clewtable, written to a temporary file and renamed into place, so
+// that a reader sees a whole table or none; a damaged one fails its checksum and is made anew.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include "core/table.h"
+#include "table/table.hpp"
+
+namespace clew::table {
+namespace {
+
+/// Where tables are kept; nothing where no directory is known.
+std::optional<std::string> cache_directory() {
+  const auto variable = [](const char* name) -> std::optional<std::string> {
+    const char* value = std::getenv(name);
+    if (!value || value[0] != '/') return std::nullopt;
+    return value;
+  };
+  if (auto own = variable("CLEW_CACHE_DIR")) return own;
+  if (auto cache = variable("XDG_CACHE_HOME")) return *cache + "/clew";
+  if (auto home = variable("HOME")) return *home + "/.cache/clew";
+  return std::nullopt;
+}
+
+bool make_directories(const std::string& path) {
+  for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
+    mkdir(path.substr(0, slash).c_str(), 0700);
+  }
+  return mkdir(path.c_str(), 0700) == 0 || errno == EEXIST;
+}
+
+/// Whether the cached table is of this very file: a build-id alone can be forged or repeated.
+bool is_of(const Table& table, const elf::Image& image) {
+  const clew_table_header& header = *table.header();
+  uint8_t id[sizeof header.build_id] = {};
+  const auto build_id = image.build_id();
+  std::memcpy(id, build_id.data(), std::min(build_id.size(), sizeof id));
+  return header.file_bytes == image.size() && std::memcmp(id, header.build_id, sizeof id) == 0;
+}
+
+void store(const Table& table, const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (!make_directories(path.substr(0, slash))) return;
+  std::string temporary = path + ".XXXXXX";
+  const int fd = mkostemp(temporary.data(), O_CLOEXEC);
+  if (fd < 0) return;
+  auto bytes = table.bytes();
+  bool good = true;
+  while (good && !bytes.empty()) {
+    const ssize_t written = write(fd, bytes.data(), bytes.size());
+    good = written > 0 || (written < 0 && errno == EINTR);
+    if (written > 0) bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+  good = close(fd) == 0 && good;
+  if (!good || rename(temporary.c_str(), path.c_str()) != 0) unlink(temporary.c_str());
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Table>> load_or_compile(elf::Image& image, Report* report) {
+  const std::string id = image.build_id_hex();
+  const auto directory = cache_directory();
+  if (id.size() < 4 || !directory) return compile(image, report);
+
+  const std::string path = *directory + "/" + id.substr(0, 2) + "/" + id.substr(2) + ".clewtable";
+  if (auto cached = Table::map(path); cached && is_of(**cached, image)) {
+    if (report) {
+      *report = {};
+      report->from_cache = true;
+      report->functions = (*cached)->header()->function_count;
+      report->rules = (*cached)->header()->rule_count;
+      report->table_bytes = (*cached)->bytes().size();
+    }
+    return cached;
+  }
+  auto table = compile(image, report);
+  if (table) store(**table, path);
+  return table;
+}
+
+}  // namespace clew::table

@@ -1,0 +1,418 @@
+// Compiles a module's table: FDEs to programs (equal ones run once), overlaps resolved, gaps analysed, all
+// encoded.
+#include <elf.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <queue>
+
+#include "analysis/analysis.hpp"
+#include "cfi/cfi.hpp"
+#include "table/dictionary.hpp"
+#include "table/encode.hpp"
+#include "table/table.hpp"
+
+namespace clew::table {
+namespace {
+
+constexpr uint64_t kMaxSpan = uint64_t{1} << 32;
+constexpr uint64_t kAlignment = 16;  // of functions, in practice; what lies below it before one is padding
+
+struct Range {
+  uint64_t start, end;
+  bool operator<(const Range& other) const { return start < other.start; }
+};
+
+/// Defects by name, kept in order of appearance.
+void count(std::vector<std::pair<std::string, uint64_t>>& defects, const char* what, uint64_t number) {
+  if (number != 0) defects.emplace_back(what, number);
+}
+
+/// The executable ranges of the file, ascending, disjoint.
+std::vector<Range> text_ranges(const elf::Image& image) {
+  std::vector<Range> ranges;
+  for (const elf::Segment& segment : image.segments()) {
+    if (segment.type != PT_LOAD || !(segment.flags & PF_X) || segment.memory_size == 0) continue;
+    uint64_t end;
+    if (__builtin_add_overflow(segment.vaddr, segment.memory_size, &end)) continue;
+    ranges.push_back({segment.vaddr, end});
+  }
+  std::sort(ranges.begin(), ranges.end());
+  std::vector<Range> joined;
+  for (const Range& range : ranges) {
+    if (!joined.empty() && range.start <= joined.back().end) {
+      joined.back().end = std::max(joined.back().end, range.end);
+    } else {
+      joined.push_back(range);
+    }
+  }
+  return joined;
+}
+
+/// A piece with a priority: of two that begin at one address the one that comes first in the file wins.
+struct Candidate {
+  uint64_t start, end;
+  uint32_t program;
+  uint32_t skip;
+};
+
+class Compiler {
+ public:
+  explicit Compiler(elf::Image& image) : image_(image), text_(text_ranges(image)) {
+    programs_.rows.push_back({0, Dictionary::kNone});
+    programs_.programs.push_back({0, 1});
+    report_.functions = 0;
+  }
+
+  Result<std::shared_ptr<const Table>> run(Report* report);
+
+ private:
+  static constexpr uint32_t kNoRules = 0;  // the program of addresses that nothing describes
+
+  void read_section(const elf::Section& section, bool debug_frame);
+  uint32_t program_of(const cfi::Section& section, cfi::Interpreter& interpreter, const cfi::Cie& cie,
+                      const cfi::Fde& fde);
+  uint32_t run_program(const cfi::Section& section, cfi::Interpreter& interpreter, const cfi::Cie& cie,
+                       const cfi::Fde& fde);
+  bool in_text(uint64_t start, uint64_t& end) const;
+  void resolve_overlaps();
+  void fill_gaps();
+  void fill_gap(Range gap);
+  void analyse(analysis::Code kind, Range range);
+  std::vector<Range> function_ranges(Range gap);
+
+  elf::Image& image_;
+  std::vector<Range> text_;
+  Dictionary dictionary_;
+  Programs programs_;
+  std::vector<Candidate> candidates_;
+  std::vector<Piece> pieces_;
+  std::vector<Piece> analysed_;
+  Report report_;
+  uint64_t outside_ = 0;
+
+  // Programs by the bytes that they were made from.
+  struct Source {
+    const std::byte* bytes;
+    uint32_t size;
+    uint32_t cie;
+    uint32_t program;
+  };
+  HashIndex source_index_{1 << 12};
+  std::vector<Source> sources_;
+};
+
+bool Compiler::in_text(uint64_t start, uint64_t& end) const {
+  for (const Range& range : text_) {
+    if (start < range.start || start >= range.end) continue;
+    end = std::min(end, range.end);
+    return true;
+  }
+  return false;
+}
+
+uint32_t Compiler::run_program(const cfi::Section& section, cfi::Interpreter& interpreter,
+                               const cfi::Cie& cie, const cfi::Fde& fde) {
+  // Run without the function's end: rows behind it are never looked up, and all functions of this kind share
+  // them.
+  cfi::Fde endless = fde;
+  endless.size = UINT32_MAX;
+  const auto first = static_cast<uint32_t>(programs_.rows.size());
+  const auto add = [&](uint64_t offset, uint16_t rule) {
+    if (programs_.rows.size() > first && programs_.rows.back().rule == rule) return;
+    programs_.rows.push_back({static_cast<uint32_t>(offset), rule});
+  };
+  const bool whole = interpreter.run(section, cie, endless, [&](uint64_t offset, const cfi::Row& row) {
+    add(offset, dictionary_.rule_of_row(section, row, cie.signal_frame));
+  });
+  if (!whole) add(interpreter.end(), Dictionary::kNone);
+  if (programs_.rows.size() == first) return kNoRules;
+  programs_.programs.push_back({first, static_cast<uint32_t>(programs_.rows.size() - first)});
+  return static_cast<uint32_t>(programs_.programs.size() - 1);
+}
+
+uint32_t Compiler::program_of(const cfi::Section& section, cfi::Interpreter& interpreter, const cfi::Cie& cie,
+                              const cfi::Fde& fde) {
+  const auto bytes = fde.instructions;
+  uint32_t program = kNoRules;
+  const uint64_t hash = mix(hash_bytes(bytes.data(), bytes.size()), fde.cie);
+  const uint32_t source = source_index_.find_or_add(
+      hash,
+      [&](uint32_t at) {
+        const Source& known = sources_[at];
+        return known.cie == fde.cie && known.size == bytes.size() &&
+               std::memcmp(known.bytes, bytes.data(), bytes.size()) == 0;
+      },
+      [&] {
+        program = run_program(section, interpreter, cie, fde);
+        // An absolute address in the instructions makes a program its function's own.
+        if (interpreter.absolute()) return HashIndex::kNone;
+        sources_.push_back({bytes.data(), static_cast<uint32_t>(bytes.size()), fde.cie, program});
+        return static_cast<uint32_t>(sources_.size() - 1);
+      });
+  return source == HashIndex::kNone ? program : sources_[source].program;
+}
+
+void Compiler::read_section(const elf::Section& section, bool debug_frame) {
+  cfi::Section source;
+  source.bytes = image_.section_bytes(section);
+  source.address = section.address;
+  source.debug_frame = debug_frame;
+  if (!text_.empty()) source.text_base = text_.front().start;
+  if (const elf::Section* got = image_.section(".got")) source.data_base = got->address;
+  (debug_frame ? report_.debug_frame_bytes : report_.eh_frame_bytes) += source.bytes.size();
+
+  source_index_ = HashIndex(source.bytes.size() / 256);
+  sources_.clear();
+  dictionary_.forget_registers();
+  cfi::Reader reader(source);
+  cfi::Interpreter interpreter(reader.defects());
+  cfi::Fde fde;
+  const size_t before = candidates_.size();
+  candidates_.reserve(before + source.bytes.size() / 48);
+  while (reader.next(fde)) {
+    uint64_t end = fde.start + fde.size;
+    if (!in_text(fde.start, end)) {
+      ++outside_;
+      continue;
+    }
+    const cfi::Cie& cie = reader.cies()[fde.cie];
+    const uint32_t program = program_of(source, interpreter, cie, fde);
+    uint64_t start = fde.start;
+    // The kernel returns into a signal trampoline's first instruction: the byte before it is looked up.
+    if (cie.signal_frame && start != 0) {
+      uint64_t unused = UINT64_MAX;
+      if (in_text(start - 1, unused)) --start;
+    }
+    candidates_.push_back({start, end, program, 0});
+    report_.rows += programs_.programs[program].count;
+  }
+  report_.functions += candidates_.size() - before;
+
+  const cfi::Defects& defects = reader.defects();
+  count(report_.defects, "truncated entries", defects.truncated);
+  count(report_.defects, "FDEs of unreadable CIEs", defects.bad_cie);
+  count(report_.defects, "undecodable addresses", defects.bad_pointer);
+  count(report_.defects, "bad instructions", defects.bad_instruction);
+  count(report_.defects, "remember_state without match", defects.stack_overflow);
+  count(report_.defects, "CFAs in unknown registers", defects.bad_register);
+}
+
+/// Candidates to disjoint pieces. Where two overlap, the one that starts later has its range, and what it
+/// leaves of the other goes on behind it; of two that start together the one from the section read first
+/// stays.
+void Compiler::resolve_overlaps() {
+  const auto earlier = [](const Candidate& a, const Candidate& b) { return a.start < b.start; };
+  if (!std::is_sorted(candidates_.begin(), candidates_.end(), earlier)) {
+    std::stable_sort(candidates_.begin(), candidates_.end(), earlier);
+  }
+  const auto later = [](const Candidate& a, const Candidate& b) { return a.start > b.start; };
+  std::priority_queue<Candidate, std::vector<Candidate>, decltype(later)> rests(later);
+  pieces_.reserve(candidates_.size());
+  const auto place = [&](const Candidate& candidate) {
+    if (!pieces_.empty() && candidate.start < pieces_.back().end) {
+      Piece& last = pieces_.back();
+      if (last.start == candidate.start) {  // the first one stays; what reaches further goes on behind it
+        if (candidate.end > last.end) {
+          const auto skipped = static_cast<uint32_t>(last.end - candidate.start);
+          rests.push({last.end, candidate.end, candidate.program, candidate.skip + skipped});
+        }
+        return;
+      }
+      if (last.end > candidate.end) {
+        const auto skipped = static_cast<uint32_t>(candidate.end - last.start);
+        rests.push({candidate.end, last.end, last.program, last.skip + skipped});
+      }
+      last.end = candidate.start;
+    }
+    pieces_.push_back({candidate.start, candidate.end, candidate.program, candidate.skip});
+  };
+  for (const Candidate& candidate : candidates_) {
+    while (!rests.empty() && rests.top().start <= candidate.start) {
+      Candidate rest = rests.top();
+      rests.pop();
+      // A rest yields to what starts where it does.
+      if (rest.start == candidate.start) {
+        if (rest.end > candidate.end) {
+          const auto skipped = static_cast<uint32_t>(candidate.end - rest.start);
+          rests.push({candidate.end, rest.end, rest.program, rest.skip + skipped});
+        }
+        continue;
+      }
+      place(rest);
+    }
+    place(candidate);
+  }
+  while (!rests.empty()) {
+    const Candidate rest = rests.top();
+    rests.pop();
+    place(rest);
+  }
+}
+
+void Compiler::analyse(analysis::Code kind, Range range) {
+  constexpr uint64_t kMaxCode = 64 << 20;
+  if (range.end <= range.start || range.end - range.start > kMaxCode) return;
+  std::vector<std::byte> code(range.end - range.start);
+  code.resize(image_.read(range.start, code));
+  if (code.empty()) return;
+  // The kernel returns into a signal trampoline's first instruction: the byte before it is looked up.
+  const bool trampoline = kind == analysis::Code::kFunction && analysis::is_signal_return(code);
+  const std::vector<analysis::Row> rows =
+      analysis::rows(trampoline ? analysis::Code::kSignalReturn : kind, code, range.start);
+  const auto first = static_cast<uint32_t>(programs_.rows.size());
+  bool any = false;
+  for (const analysis::Row& row : rows) {
+    if (row.address < range.start || row.address >= range.end) continue;
+    const uint16_t rule = dictionary_.rule_of_analysis(row.rule);
+    if (programs_.rows.size() == first && row.address != range.start)
+      programs_.rows.push_back({0, Dictionary::kNone});
+    if (programs_.rows.size() > first && programs_.rows.back().rule == rule) continue;
+    programs_.rows.push_back({static_cast<uint32_t>(row.address - range.start), rule});
+    any |= rule != Dictionary::kNone;
+  }
+  if (!any) {
+    programs_.rows.resize(first);
+    return;
+  }
+  programs_.programs.push_back({first, static_cast<uint32_t>(programs_.rows.size() - first)});
+  analysed_.push_back({range.start, range.end, static_cast<uint32_t>(programs_.programs.size() - 1), 0});
+  ++report_.analysed;
+}
+
+/// The functions in a gap: what symbols say, each up to its size or the next one; without symbols the gap is
+/// one function from its first instruction that is no padding.
+std::vector<Range> Compiler::function_ranges(Range gap) {
+  std::vector<Range> functions;
+  const auto symbols = image_.symbols();
+  auto symbol = std::lower_bound(symbols.begin(), symbols.end(), gap.start,
+                                 [](const elf::Symbol& a, uint64_t address) { return a.address < address; });
+  for (; symbol != symbols.end() && symbol->address < gap.end; ++symbol) {
+    if (!functions.empty() && functions.back().start == symbol->address) continue;
+    if (!functions.empty()) functions.back().end = std::min(functions.back().end, symbol->address);
+    uint64_t end = gap.end;
+    if (symbol->size != 0 && symbol->size < gap.end - symbol->address) end = symbol->address + symbol->size;
+    functions.push_back({symbol->address, end});
+  }
+  if (functions.empty())
+    functions.push_back({(gap.start + kAlignment - 1) / kAlignment * kAlignment, gap.end});
+  return functions;
+}
+
+void Compiler::fill_gap(Range gap) {
+  for (const elf::Section& section : image_.sections()) {
+    if (!(section.flags & SHF_ALLOC) || !(section.flags & SHF_EXECINSTR) || section.size == 0) continue;
+    const Range part{
+        std::max(gap.start, section.address),
+        std::min(gap.end, section.address + std::min(section.size, UINT64_MAX - section.address))};
+    if (part.start >= part.end) continue;
+    if (section.name == ".plt") {
+      analyse(analysis::Code::kPlt, part);
+    } else if (section.name == ".plt.sec" || section.name == ".plt.got") {
+      analyse(analysis::Code::kPltSec, part);
+    } else if (section.name == ".init" || section.name == ".fini") {
+      analyse(analysis::Code::kInit, part);
+    } else {
+      for (const Range& function : function_ranges(part)) {
+        const bool start = image_.entry() >= function.start && image_.entry() < function.end;
+        analyse(start ? analysis::Code::kStart : analysis::Code::kFunction,
+                {start ? image_.entry() : function.start, function.end});
+      }
+    }
+  }
+}
+
+/// Looks at what lies between the pieces. Padding behind a function belongs to it; longer gaps are analysed.
+void Compiler::fill_gaps() {
+  std::vector<Range> gaps;
+  size_t next = 0;
+  for (const Range& range : text_) {
+    uint64_t at = range.start;
+    while (next < pieces_.size() && pieces_[next].start < range.end) {
+      Piece& piece = pieces_[next];
+      if (piece.start > at) {
+        const bool padding = next != 0 && pieces_[next - 1].end == at && piece.start - at < kAlignment &&
+                             piece.start % kAlignment == 0 && at % kAlignment != 0;
+        if (padding) {
+          pieces_[next - 1].end = piece.start;
+        } else {
+          gaps.push_back({at, piece.start});
+        }
+      }
+      at = std::max(at, piece.end);
+      ++next;
+    }
+    if (at < range.end) gaps.push_back({at, range.end});
+  }
+  const bool has_sections =
+      std::any_of(image_.sections().begin(), image_.sections().end(),
+                  [](const auto& section) { return (section.flags & SHF_EXECINSTR) != 0; });
+  for (const Range& gap : gaps) {
+    if (has_sections) {
+      fill_gap(gap);
+    } else if (image_.entry() >= gap.start && image_.entry() < gap.end) {
+      analyse(analysis::Code::kStart, {image_.entry(), gap.end});
+    }
+  }
+  std::sort(analysed_.begin(), analysed_.end(),
+            [](const Piece& a, const Piece& b) { return a.start < b.start; });
+
+  // All pieces in order, with "nothing known" between those that do not touch.
+  std::vector<Piece> all;
+  all.reserve(pieces_.size() + analysed_.size() + gaps.size());
+  const auto push = [&](const Piece& piece) {
+    if (!all.empty() && piece.start < all.back().end)
+      return;  // two sections that overlap: the first one's analysis
+    if (!all.empty() && all.back().end < piece.start)
+      all.push_back({all.back().end, piece.start, kNoRules, 0});
+    all.push_back(piece);
+  };
+  size_t a = 0;
+  for (const Piece& piece : pieces_) {
+    for (; a < analysed_.size() && analysed_[a].start < piece.start; ++a) push(analysed_[a]);
+    push(piece);
+  }
+  for (; a < analysed_.size(); ++a) push(analysed_[a]);
+  if (!all.empty()) all.push_back({all.back().end, all.back().end + 1, kNoRules, 0});
+  pieces_ = std::move(all);
+}
+
+Result<std::shared_ptr<const Table>> Compiler::run(Report* report) {
+  const auto begin = std::chrono::steady_clock::now();
+  if (image_.machine() != EM_X86_64) {
+    return Error{image_.name() + ": not an x86-64 file, no unwind table can be made for it yet"};
+  }
+  if (!text_.empty() && text_.back().end - text_.front().start >= kMaxSpan) {
+    return Error{image_.name() +
+                 ": its code spans more than 4 GiB of addresses, no unwind table is made for it"};
+  }
+  // Sections first read win: the loaded table before the debugger's.
+  for (const bool debug_frame : {false, true}) {
+    for (size_t i = 0; i < image_.sections().size(); ++i) {
+      const elf::Section& section = image_.sections()[i];
+      if (section.name == (debug_frame ? ".debug_frame" : ".eh_frame")) read_section(section, debug_frame);
+    }
+  }
+  resolve_overlaps();
+  fill_gaps();
+  count(report_.defects, "FDEs outside executable segments", outside_);
+  count(report_.defects, "rules that a compact table cannot say", dictionary_.unsupported());
+
+  std::vector<std::byte> bytes = encode(programs_, pieces_, dictionary_, {image_.build_id(), image_.size()},
+                                        static_cast<uint32_t>(report_.functions));
+  report_.rules = dictionary_.rules().size();
+  report_.table_bytes = bytes.size();
+  report_.build_ns = static_cast<uint64_t>(
+      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - begin).count());
+  if (report) *report = report_;
+  return Table::from_bytes(std::move(bytes));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Table>> compile(elf::Image& image, Report* report) {
+  return Compiler(image).run(report);
+}
+
+}  // namespace clew::table

@@ -1,0 +1,65 @@
+// The module's own dictionary: distinct rules, lists of saved registers, expressions.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cfi/cfi.hpp"
+#include "core/rule.h"
+#include "table/hash_index.hpp"
+
+namespace clew::table {
+
+class Dictionary {
+ public:
+  Dictionary();
+
+  static constexpr uint16_t kNone = 0;  // the rule of addresses that nothing describes
+
+  /// The number of the rule that a row of the section says. kNone, counted in unsupported(), where a compact
+  /// rule cannot say it.
+  uint16_t rule_of_row(const cfi::Section& section, const cfi::Row& row, bool signal_frame);
+
+  /// The number of a rule from instruction analysis, marked so that its frames say how they were found.
+  uint16_t rule_of_analysis(clew_rule rule);
+
+  /// A new interpreter numbers its register rules from the start again.
+  void forget_registers() { registers_known_ = false; }
+
+  std::span<const clew_rule> rules() const { return rules_; }
+  std::span<const uint64_t> saves() const { return saves_; }
+  std::span<const std::byte> pool() const { return pool_; }
+  uint64_t unsupported() const { return unsupported_; }
+
+ private:
+  /// What a rule says besides the CFA.
+  struct RegisterPart {
+    uint32_t bp = CLEW_BP_UNCHANGED;
+    uint32_t saves = 0;
+    bool special = false;
+    bool root = false;
+    bool sayable = true;
+  };
+  RegisterPart registers_of(const cfi::Section& section, const cfi::Row& row, bool signal_frame);
+  clew_rule cfa_of(const cfi::Section& section, const cfi::Cfa& cfa, const RegisterPart& registers);
+  uint16_t number_of(clew_rule rule);
+  uint32_t list_of(std::span<const clew_save> entries, uint64_t flags);
+  uint32_t expression_of(std::span<const std::byte> bytes);
+
+  std::vector<clew_rule> rules_;
+  std::vector<uint64_t> saves_;
+  std::vector<std::byte> pool_;
+  HashIndex rule_index_, list_index_, expression_index_;
+  uint64_t unsupported_ = 0;
+
+  // The last row's register part, by the interpreter's version: most rows change the CFA only.
+  bool registers_known_ = false;
+  bool last_signal_ = false;
+  uint64_t last_version_ = 0;
+  RegisterPart last_registers_;
+  clew_rule last_rule_ = 0;
+  uint16_t last_number_ = kNone;
+};
+
+}  // namespace clew::table
