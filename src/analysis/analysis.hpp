@@ -75,6 +75,7 @@ bool call_precedes(std::span<const std::byte> before);
 ///   - from a pop rbp or leave to a jmp, likewise (a tail call);
 ///   - to push rbp; mov rbp, rsp, with nothing before it that moves rsp: CFA = rsp + 8;
 ///   - at mov rbp, rsp with the byte of push rbp before it: CFA = rsp + 16, rbp saved at CFA - 16;
+///   - nowhere from a nop behind a call: that is what follows a call that does not return;
 ///   - through pushes and sub rsp to `lea rbp, [rsp + n]`, which makes rbp point at where rbp was pushed
 ///   (.NET).
 constexpr unsigned kRuleAtInstructions = 24;

@@ -5,7 +5,22 @@
 namespace clew::analysis {
 namespace {
 constexpr uint32_t kDisputed = 0xffffffff;
+
+// The register that holds a sum of two others behind `in`, if `before` did before it: how compilers make the
+// address of a jump table's entry (add reg, reg; lea reg, [reg + reg]).
+uint8_t sum_of(const Instruction& in, uint8_t before) {
+  if (in.wide && in.is_register_form()) {
+    if (in.is(0x01)) return in.rm();
+    if (in.is(0x03)) return in.reg();
+  }
+  if (in.wide && in.is(0x8d)) {
+    Memory memory = in.memory();
+    if (memory.base < kGeneralRegisters && memory.index != kNoRegister && memory.displacement == 0)
+      return in.reg();
+  }
+  return before < kGeneralRegisters && (written_registers(in) >> before & 1) ? kNoRegister : before;
 }
+}  // namespace
 
 FunctionFlow::FunctionFlow(std::span<const std::byte> code)
     : code_(code.first(std::min(code.size(), kMostCode))),
@@ -84,7 +99,7 @@ void FunctionFlow::follow(uint32_t index, const std::function<void(size_t, const
   size_t at = blocks_[index].offset;
   FrameState state = blocks_[index].state;
   blocks_[index].queued = false;
-  bool added = false;              // the last few instructions computed an address: add reg, reg
+  uint8_t sum = kNoRegister;       // holds base + entry of a jump table
   uint8_t compared = kNoRegister;  // cmp rsp, register was the last instruction
   for (bool first = true; at < code_.size(); first = false) {
     if (!first && targets_[at]) {
@@ -109,15 +124,14 @@ void FunctionFlow::follow(uint32_t index, const std::function<void(size_t, const
         return;
       case Flow::kJumpIndirect: {
         bool table = in.notrack || (in.is_memory_form() && in.memory().index != kNoRegister) ||
-                     (in.is_register_form() && added);
+                     (in.is_register_form() && in.rm() == sum);
         if (!table) return;
         if (tables_ == Tables::kNone) {
           table_state_ = state;
           tables_ = Tables::kAgree;
         } else {
-          // Registers other than those of the frame may differ.
-          if (table_state_.rsp() != state.rsp()) tables_ = Tables::kDiffer;
           meet(table_state_, state);
+          if (clew_rule_kind(rule_of(table_state_)) == CLEW_CFA_NONE) tables_ = Tables::kDiffer;
         }
         return;
       }
@@ -138,8 +152,7 @@ void FunctionFlow::follow(uint32_t index, const std::function<void(size_t, const
         break;
       case Flow::kNext: {
         step(state, in);
-        bool arithmetic = in.is(0x01) || in.is(0x03);
-        added = arithmetic ? in.is_register_form() && in.wide : added && is_padding(in);
+        sum = sum_of(in, sum);
         break;
       }
     }

@@ -485,7 +485,7 @@ uint16_t written_0f(const Instruction& in) {
     case 0x00:
       return in.digit() < 2 ? rm_bit(in) : uint16_t{0};
     case 0x01:
-      return both(rm_bit(in), static_cast<uint16_t>(kAx | kCx | kDx));
+      return both(rm_bit(in), static_cast<uint16_t>(kAx | kBx | kCx | kDx));
     case 0x02:
     case 0x03:
     case 0x1a:
@@ -521,6 +521,9 @@ uint16_t written_0f(const Instruction& in) {
     case 0x32:
     case 0x33:
       return both(kAx, kDx);
+    case 0x34:
+    case 0x35:  // sysenter, sysexit
+      return 0xffff;
     case 0x37:
       return static_cast<uint16_t>(kAx | kBx | kCx | kDx);
     case 0xa0:
@@ -652,6 +655,8 @@ uint16_t written_registers(const Instruction& in) {
       if (in.encoding == Encoding::kEvex && in.opcode < 0xf0) return 0;
       switch (in.opcode) {  // movbe, crc32, adcx, adox, BMI
         case 0xf0:
+        case 0xfa:
+        case 0xfb:
           return bit(in.reg());
         case 0xf1:
           return in.repeat_not || in.is_memory_form() ? bit(in.reg()) : uint16_t{0};

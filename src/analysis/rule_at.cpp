@@ -19,9 +19,10 @@ struct Place {
 
 struct Ahead {
   Place rsp;
-  bool moved_up = false;    // pops, leave, add rsp: an epilogue
-  int64_t pushed = 0;       // bytes of pushes and sub rsp: a prologue
-  bool rbp_pushed = false;  // at rbp_push
+  bool moved_up = false;       // pops, leave, add rsp: an epilogue
+  int64_t pushed = 0;          // bytes of pushes and sub rsp: a prologue
+  bool prologue_over = false;  // another instruction came behind those
+  bool rbp_pushed = false;     // at rbp_push
   Place rbp_push;
   bool rbp_restored = false;  // from rbp_slot
   Place rbp_slot;
@@ -140,7 +141,9 @@ Step stack_step(Ahead& ahead, const Instruction& in, const Instruction* next) {
 // lea rbp, [rsp + n] right behind pushes and sub rsp: rbp then points at where the caller's rbp was pushed.
 clew_rule at_lea_rbp(const Ahead& ahead, const Instruction& in, std::span<const std::byte> before) {
   Memory memory = in.memory();
-  if (ahead.moved_up || memory.base != kRsp || memory.index != kNoRegister || !memory.plain) return kNone;
+  if (ahead.moved_up || ahead.prologue_over || memory.base != kRsp || memory.index != kNoRegister ||
+      !memory.plain)
+    return kNone;
   bool behind_adjustment =
       before.size() >= 4 &&
       (ends_in(before.first(before.size() - 1), {0x48, 0x83, 0xec}) ||
@@ -162,6 +165,10 @@ clew_rule rule_at(std::span<const std::byte> code, size_t offset) {
   Instruction in;
   if (!decode(code.subspan(offset), in)) return kNone;
   if (is_mov_rbp_rsp(in)) return ends_in(before, {0x55}) ? make_rule({kRsp, 16}, 2) : kNone;
+
+  // Padding behind a call: the call does not return, and what follows is another function's, or another
+  // block's.
+  if (is_padding(in) && call_precedes(before.last(std::min<size_t>(before.size(), 16)))) return kNone;
 
   constexpr uint16_t kFrame = 1u << kRsp | 1u << kRbp;
   Ahead ahead;
@@ -187,7 +194,7 @@ clew_rule rule_at(std::span<const std::byte> code, size_t offset) {
         break;
       case Flow::kNext: {
         if (in.is(0x8d) && in.wide && in.is_memory_form() && in.reg() == kRbp)
-          return at_lea_rbp(ahead, in, before);
+          return at_lea_rbp(ahead, in, at - in.length == offset ? before : std::span<const std::byte>{});
         ahead.just_restored = false;
         if (written_registers(in) & kFrame) {
           switch (stack_step(ahead, in, has_next ? &next : nullptr)) {
@@ -201,6 +208,8 @@ clew_rule rule_at(std::span<const std::byte> code, size_t offset) {
         } else if (in.is_memory_form() && (in.is(0x89) || in.is(0xc7)) && in.memory().base == kRsp &&
                    in.memory().displacement == 0) {
           return kNone;  // may overwrite the return address (retpolines do)
+        } else if (ahead.pushed != 0 && !(in.encoding == Encoding::kVex && in.opcode == 0x77)) {
+          ahead.prologue_over = true;  // all but vzeroupper
         }
         break;
       }

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <random>
 #include <set>
 #include <sstream>
 
@@ -41,7 +43,28 @@ unsigned our_length(const Section& text, uint64_t address) {
   return decode(std::span(text.bytes).subspan(address - text.address), in) ? in.length : 0;
 }
 
-class Lengths : public ::testing::TestWithParam<Text> {};
+#ifdef CLEW_HAVE_ZYDIS
+bool is_knights_corner(const ZydisDecodedInstruction& instruction) {
+  return instruction.encoding == ZYDIS_INSTRUCTION_ENCODING_MVEX ||
+         instruction.meta.isa_ext == ZYDIS_ISA_EXT_KNC || instruction.meta.isa_ext == ZYDIS_ISA_EXT_KNCE ||
+         instruction.meta.isa_ext == ZYDIS_ISA_EXT_KNCV;
+}
+
+// The general registers that Zydis sees written. Calls are left out: step() does them.
+uint32_t zydis_writes(const ZydisDecodedInstruction& instruction, const ZydisDecodedOperand* operands) {
+  uint32_t writes = 0;
+  for (unsigned i = 0; i < instruction.operand_count; ++i) {
+    const ZydisDecodedOperand& operand = operands[i];
+    if (operand.type != ZYDIS_OPERAND_TYPE_REGISTER || !(operand.actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
+      continue;
+    ZydisRegister full = ZydisRegisterGetLargestEnclosing(ZYDIS_MACHINE_MODE_LONG_64, operand.reg.value);
+    if (full >= ZYDIS_REGISTER_RAX && full <= ZYDIS_REGISTER_R15) writes |= 1u << (full - ZYDIS_REGISTER_RAX);
+  }
+  return writes;
+}
+#endif
+
+class LengthsOfPrograms : public ::testing::TestWithParam<Text> {};
 
 struct Line {
   uint64_t address;
@@ -79,7 +102,7 @@ bool is_known_difference(const Section& text, const Line& line, unsigned ours) {
   return operand16 && near && ours == line.length + 2;
 }
 
-TEST_P(Lengths, EqualThoseOfObjdump) {
+TEST_P(LengthsOfPrograms, EqualThoseOfObjdump) {
   Text what = GetParam();
   if (!exists(what.path) || !have("objdump")) GTEST_SKIP() << what.path << " or objdump is not installed";
   auto text = section(what.path, what.section);
@@ -125,7 +148,7 @@ TEST_P(Lengths, EqualThoseOfObjdump) {
   EXPECT_TRUE(different.empty());
 }
 
-TEST_P(Lengths, EqualThoseOfZydis) {
+TEST_P(LengthsOfPrograms, EqualThoseOfZydis) {
 #ifdef CLEW_HAVE_ZYDIS
   Text what = GetParam();
   if (!exists(what.path)) GTEST_SKIP() << what.path << " is not installed";
@@ -147,24 +170,14 @@ TEST_P(Lengths, EqualThoseOfZydis) {
     ++instructions;
     Instruction in;
     bool ok = decode(std::span(text->bytes).subspan(at), in);
-    // Knights Corner's jumps on a mask (jkzd, jknzd), in data: no other processor has them.
-    bool knights = theirs.mnemonic == ZYDIS_MNEMONIC_JKZD || theirs.mnemonic == ZYDIS_MNEMONIC_JKNZD;
+    // Knights Corner's own encodings, here in data: no other processor has them.
+    bool knights = is_knights_corner(theirs);
     if ((!ok || in.length != theirs.length) && !knights) {
       if (++different <= 20)
         std::printf("  %s: ours %u, Zydis %u\n", describe(*text, text->address + at, theirs.length).c_str(),
                     ok ? in.length : 0u, theirs.length);
     }
-    // Every general register that Zydis sees written must be among ours, or belongs to what step() does
-    // itself.
-    uint32_t writes = 0;
-    for (unsigned i = 0; i < theirs.operand_count; ++i) {
-      const ZydisDecodedOperand& operand = operands[i];
-      if (operand.type != ZYDIS_OPERAND_TYPE_REGISTER || !(operand.actions & ZYDIS_OPERAND_ACTION_MASK_WRITE))
-        continue;
-      ZydisRegister full = ZydisRegisterGetLargestEnclosing(ZYDIS_MACHINE_MODE_LONG_64, operand.reg.value);
-      if (full >= ZYDIS_REGISTER_RAX && full <= ZYDIS_REGISTER_R15)
-        writes |= 1u << (full - ZYDIS_REGISTER_RAX);
-    }
+    uint32_t writes = zydis_writes(theirs, operands);
     if (ok && (writes & ~uint32_t{written_registers(in)})) {
       if (++wrong_writes <= 20)
         std::printf("  %s (%s) writes %x, ours %x\n",
@@ -183,10 +196,153 @@ TEST_P(Lengths, EqualThoseOfZydis) {
 #endif
 }
 
-INSTANTIATE_TEST_SUITE_P(Programs, Lengths,
+INSTANTIATE_TEST_SUITE_P(Programs, LengthsOfPrograms,
                          ::testing::Values(Text{kLibc, ".text", 0}, Text{kLibcrypto, ".text", 0},
                                            Text{kLoader, ".text", 0}, Text{kLibm, ".text", 0},
                                            Text{kLibstdcxx, ".text", 0}, Text{kNode, ".text", kNodeBytes}));
+
+// Code for processors that this machine need not have, disassembled by llvm-objdump.
+class Compiled : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Compiled, LengthsEqualThoseOfLlvm) {
+  if (!have("clang-19") || !have("llvm-objdump-19"))
+    GTEST_SKIP() << "clang-19 or llvm-objdump-19 is not installed";
+  Scratch scratch;
+  scratch.write("v.c", R"(
+    #include <stdint.h>
+    #include <string.h>
+    float sum(const float* a, const float* b, int n) { float s = 0; for (int i = 0; i < n; ++i) s += a[i] * b[i]; return s; }
+    void mix(uint8_t* d, const uint8_t* a, const uint8_t* b, int n) { for (int i = 0; i < n; ++i) d[i] = (a[i] + 3 * b[i]) >> 2; }
+    void shift(uint64_t* d, const uint64_t* s, int n) { for (int i = 0; i < n; ++i) d[i] = s[i] << (s[i] & 31) ^ s[i] >> 7; }
+    int64_t pick(const int* t, const int* i, int n) { int64_t s = 0; for (int k = 0; k < n; ++k) if (t[k] > 5) s += t[i[k]]; return s; }
+    double poly(const double* x, int n) { double s = 1; for (int i = 0; i < n; ++i) s = s * x[i] + x[i] / (1 + s); return s; }
+    uint64_t bits(uint64_t x, uint64_t y) { return __builtin_popcountll(x) + __builtin_clzll(y | 1) + (x & ~y) + (x << (y & 63)); }
+    int many(int (*f)(int, int), int a, int b, int c, int d, int e, int g, int h, int i, int j, int k, int l, int m) {
+      int r = 0; for (int z = 0; z < a; ++z) { r += f(a * b, c) + f(d - e, g) * h - f(i ^ j, k) / (l | 1) + m; a ^= r; b += e; c *= 3; } return r; }
+    typedef _Float16 half; void halves(half* d, const half* a, const half* b, int n) { for (int i = 0; i < n; ++i) d[i] = a[i] * b[i] + d[i]; }
+    uint64_t conditional(uint64_t a, uint64_t b, uint64_t c) { return a < b && b < c ? a + 1 : a == 7 || c > 9 ? b - 300000 : c ^ 129; }
+  )");
+  std::string object = scratch / "v.o";
+  std::string command =
+      std::string("clang-19 -O3 -c ") + GetParam() + " -o " + object + " " + (scratch / "v.c");
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  auto text = section(object, ".text");
+  ASSERT_TRUE(text);
+  uint64_t instructions = 0, different = 0;
+  lines_of("llvm-objdump-19 -d --mattr=+egpr,+push2pop2,+ndd,+nf,+ccmp,+cf,+zu -j .text " + object,
+           [&](const char* line) {
+             char* end = nullptr;
+             uint64_t address = std::strtoull(line, &end, 16);
+             if (end == line || *end != ':' || end[1] != ' ') return;
+             unsigned length = 0;
+             for (const char* p = end + 2;
+                  std::isxdigit(static_cast<unsigned char>(p[0])) &&
+                  std::isxdigit(static_cast<unsigned char>(p[1])) && (p[2] == ' ' || p[2] == '\t');
+                  p += 3)
+               ++length;
+             ++instructions;
+             if (our_length(*text, address) != length && ++different <= 20)
+               std::printf("  %s: ours %u, %s", describe(*text, address, length).c_str(),
+                           our_length(*text, address), line);
+           });
+  std::printf("%s: %lu instructions, %lu differ\n", GetParam(), instructions, different);
+  EXPECT_GT(instructions, 300u);
+  EXPECT_EQ(different, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, Compiled,
+                         ::testing::Values("-march=skylake-avx512", "-march=sapphirerapids", "-march=znver4",
+                                           "-march=bdver4", "-march=sapphirerapids -mapxf"));
+
+#ifdef CLEW_HAVE_ZYDIS
+// Random bytes behind every opcode map's prefixes: whatever Zydis takes for an instruction must be as long
+// for us.
+TEST(LengthsOfRandomBytes, EqualThoseOfZydis) {
+  ZydisDecoder decoder;
+  ZydisDecoderInit(&decoder, ZYDIS_MACHINE_MODE_LONG_64, ZYDIS_STACK_WIDTH_64);
+  std::mt19937_64 random(20240229);
+  const std::vector<std::vector<uint8_t>> heads = {{},
+                                                   {0x66},
+                                                   {0x48},
+                                                   {0x66, 0x48},
+                                                   {0x0f},
+                                                   {0x66, 0x0f},
+                                                   {0xf3, 0x0f},
+                                                   {0xf2, 0x0f},
+                                                   {0x0f, 0x38},
+                                                   {0x0f, 0x3a},
+                                                   {0xc5},
+                                                   {0xc4},
+                                                   {0x62},
+                                                   {0x8f},
+                                                   {0x67},
+                                                   {0x41, 0x0f},
+                                                   {0x66, 0x0f, 0x3a},
+                                                   {0xf2, 0x48, 0x0f}};
+  uint64_t valid = 0, different = 0, wrong_writes = 0;
+  for (unsigned round = 0; round < 2000000; ++round) {
+    std::array<std::byte, 16> code;
+    for (size_t i = 0; i < 16; i += 8) {
+      uint64_t word = random();
+      std::memcpy(code.data() + i, &word, 8);
+    }
+    const auto& head = heads[round % heads.size()];
+    for (size_t i = 0; i < head.size(); ++i) code[i] = std::byte{head[i]};
+    ZydisDecodedInstruction theirs;
+    ZydisDecodedOperand operands[ZYDIS_MAX_OPERAND_COUNT];
+    if (!ZYAN_SUCCESS(ZydisDecoderDecodeFull(&decoder, code.data(), code.size(), &theirs, operands)))
+      continue;
+    if (is_knights_corner(theirs)) continue;
+    ++valid;
+    Instruction in;
+    bool ok = decode(code, in);
+    if (!ok || in.length != theirs.length) {
+      if (++different <= 20) {
+        std::printf("  %s:", ZydisMnemonicGetString(theirs.mnemonic));
+        for (unsigned i = 0; i < theirs.length; ++i) std::printf(" %02x", std::to_integer<unsigned>(code[i]));
+        std::printf(": ours %u, Zydis %u\n", ok ? in.length : 0u, theirs.length);
+      }
+      continue;
+    }
+    uint32_t missing = zydis_writes(theirs, operands) & ~uint32_t{written_registers(in)};
+    if (missing && ++wrong_writes <= 20) {
+      std::printf("  %s writes %x more than ours:", ZydisMnemonicGetString(theirs.mnemonic), missing);
+      for (unsigned i = 0; i < theirs.length; ++i) std::printf(" %02x", std::to_integer<unsigned>(code[i]));
+      std::printf("\n");
+    }
+  }
+  std::printf("%lu valid, %lu differ, %lu write more than we say\n", valid, different, wrong_writes);
+  EXPECT_GT(valid, 500000u);
+  EXPECT_EQ(different, 0u);
+  EXPECT_EQ(wrong_writes, 0u);
+}
+#endif
+
+// What no disassembler at hand decodes.
+TEST(Lengths, OfApxByHand) {
+  const std::vector<std::vector<std::byte>> code = {
+      bytes({0xd5, 0x10, 0x50}),                                // push r16
+      bytes({0xd5, 0x08, 0xa1, 1, 2, 3, 4, 5, 6, 7, 8}),        // jmpabs (REX2, map 0, a1)
+      bytes({0xd5, 0x80, 0xaf, 0xc1}),                          // imul, through REX2's map 1
+      bytes({0x62, 0xf4, 0x7c, 0x18, 0xff, 0xf0}),              // push2
+      bytes({0x62, 0xf4, 0x7c, 0x18, 0x81, 0xc0, 1, 2, 3, 4}),  // add, new data destination, imm32
+      bytes({0x62, 0xf4, 0x7d, 0x18, 0x81, 0xc0, 1, 2})};       // the same with imm16
+  for (const auto& one : code) {
+    Instruction in;
+    ASSERT_TRUE(decode(one, in));
+    EXPECT_EQ(in.length, one.size());
+    EXPECT_FALSE(decode(std::span(one).first(one.size() - 1), in)) << "never past the end";
+  }
+}
+
+TEST(Lengths, AtMostFifteenBytes) {
+  std::vector<std::byte> code(14, std::byte{0x66});
+  code.push_back(std::byte{0x90});
+  Instruction in;
+  EXPECT_TRUE(decode(code, in));
+  code.insert(code.begin(), std::byte{0x66});
+  EXPECT_FALSE(decode(code, in));
+}
 
 }  // namespace
 }  // namespace clew::analysis::test
