@@ -1,0 +1,109 @@
+"""The checker itself: it must reject what is wrong, or nothing that it passes means anything."""
+
+import glob
+import os
+import unittest
+
+from chains import Chains, Frame
+from elf import Elf, plain
+
+PROGRAMS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "programs")
+
+
+def trace(text):
+    """Frames leaf first from a chain written root first."""
+    frames = []
+    for word in text.split():
+        if word == "~plt":
+            frames.append(Frame(None, "program", stub=True))
+        elif word.startswith("~"):
+            frames.append(Frame(None, word[1:]))
+        else:
+            frames.append(Frame(word))
+    return frames[::-1]
+
+
+class ChainsTest(unittest.TestCase):
+    def chains(self, *lines):
+        return Chains().add_text("\n".join(lines))
+
+    def test_complete_trace_matches_from_root_to_leaf(self):
+        chains = self.chains("let start = _start ~{2}", "$start main (a b? | c)")
+        for good in ("_start ~libc ~libc main a", "_start ~libc ~libc main a b", "_start ~libc ~libc main c"):
+            self.assertTrue(chains.right(trace(good), True), good)
+        for bad in (
+            "main a",  # no root
+            "_start ~libc main a",  # a frame left out
+            "_start ~libc ~libc ~libc main a",  # a frame too many
+            "_start ~libc ~libc main b",  # the caller skipped
+            "_start ~libc ~libc main",  # the leaf lost
+            "_start ~libc ~libc main c b",  # a wrong caller
+            "_start ~libc ~libc main a a b",
+            "",
+        ):
+            self.assertFalse(chains.right(trace(bad), True), bad)
+
+    def test_incomplete_trace_matches_the_leaf_end(self):
+        chains = self.chains("_start ~{2} main a b")
+        for good in ("b", "a b", "main a b", "~libc main a b"):
+            self.assertTrue(chains.right(trace(good), False), good)
+        for bad in ("a", "main a", "main b", "x b"):
+            self.assertFalse(chains.right(trace(bad), False), bad)
+
+    def test_foreign_frames_match_only_where_foreign(self):
+        chains = self.chains("main ~* ", "main ~+ f", "g ~plt ~ld*", "h ~libc ~vdso*")
+        for good in ("main", "main ~libc ~ld", "main ~libc f", "g ~plt", "g ~plt ~ld-linux-x86-64.so.2", "h ~libc.so.6 ~[vdso]"):
+            self.assertTrue(chains.right(trace(good), True), good)
+        for bad in ("main f", "main ~libc f f", "g ~libc", "g ~plt ~libc", "h ~libc ~libm"):
+            self.assertFalse(chains.right(trace(bad), True), bad)
+
+    def test_counted_repetition(self):
+        chains = self.chains("main f{3} g", "main f{1,2}")
+        for good in ("main f f f g", "main f", "main f f"):
+            self.assertTrue(chains.right(trace(good), True), good)
+        for bad in ("main f f g", "main f f f f g", "main f f f", "main"):
+            self.assertFalse(chains.right(trace(bad), True), bad)
+
+    def test_a_mistake_in_a_file_is_named(self):
+        for bad in ("main (a", "main ) a", "main $unknown", "* a", "main %"):
+            with self.assertRaises(ValueError):
+                self.chains(bad)
+
+    def test_every_file_reads(self):
+        files = sorted(glob.glob(PROGRAMS + "/*.chains"))
+        self.assertGreater(len(files), 15)
+        for path in files:
+            chains = Chains().add_file(PROGRAMS + "/common.chains")
+            if not path.endswith("common.chains"):
+                chains.add_file(path)
+            self.assertIn("main", chains.names)
+
+
+class ElfTest(unittest.TestCase):
+    def test_plain_names(self):
+        self.assertEqual(plain("burn(unsigned long)"), "burn")
+        self.assertEqual(plain("Guard::~Guard()"), "Guard::~Guard")
+        self.assertEqual(plain("thrower.cold"), "thrower")
+        self.assertEqual(plain("f(int) [clone .cold]"), "f")
+
+    def test_call_before(self):
+        elf = object.__new__(Elf)
+        for text, expected in (
+            ("90909090e811223344", True),  # call rel32
+            ("90909090909090ffd0", True),  # call *%rax
+            ("909090909090 41ffd4", True),  # call *%r12
+            ("9090909090 90ff5010", True),  # call *16(%rax)
+            ("909090 ff1511223344", True),  # call *disp(%rip)
+            ("90 42ff94e011223344", True),  # call *disp(%rax,%r12,8)
+            ("90909090e911223344", False),  # jmp rel32
+            ("90909090909090ffe0", False),  # jmp *%rax
+            ("909090909090909090", False),
+        ):
+            code = bytes.fromhex(text.replace(" ", ""))
+            elf.segments = [(0, len(code), 0, len(code), True)]
+            elf.data = code
+            self.assertEqual(elf.follows_call(len(code)), expected, text)
+
+
+if __name__ == "__main__":
+    unittest.main()
