@@ -16,6 +16,7 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <numeric>
 #include <optional>
 #include <protozero/pbf_writer.hpp>
 #include <tuple>
@@ -139,7 +140,7 @@ struct Writer::State {
   size_t written_mappings = 1;
   std::unordered_map<std::string, uint32_t> mapping_numbers;
   std::unordered_map<PlaceKey, uint32_t, PlaceHash> places;
-  uint32_t place_count = 1;
+  std::vector<uint32_t> place_index{0};  // by the number given out: the index in the file, known once written
   std::unordered_map<StackKey, uint32_t, StackHash> stacks;
   std::vector<uint32_t> stack_index{0};  // by the number given out: the index in the file, known once written
   std::unordered_map<IdentityKey, uint32_t, IdentityHash> identities;
@@ -151,7 +152,7 @@ struct Writer::State {
 
   // New since the last piece.
   std::vector<Place> new_places;
-  std::vector<std::vector<uint32_t>> new_stacks;  // location indices, leaf first
+  std::vector<std::vector<uint32_t>> new_stacks;  // place numbers, leaf first
   std::vector<Observation> observations;
   size_t pending_bytes = 0;
   std::vector<PlaceKey> stack_keys;  // scratch of stack()
@@ -243,9 +244,9 @@ uint32_t Writer::State::attribute_strings(const char* key, const std::vector<std
 }
 
 uint32_t Writer::State::place(const Place& place) {
-  const auto [entry, is_new] = places.try_emplace(PlaceKey(place), place_count);
+  const auto next = static_cast<uint32_t>(place_index.size() + new_places.size());
+  const auto [entry, is_new] = places.try_emplace(PlaceKey(place), next);
   if (is_new) {
-    ++place_count;
     new_places.push_back(place);
     pending_bytes += 64;
   }
@@ -298,11 +299,27 @@ void Writer::State::encode_mappings() {
 }
 
 void Writer::State::encode_locations() {
+  std::vector<uint32_t> order(new_places.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    return std::tie(new_places[a].mapping, new_places[a].address) <
+           std::tie(new_places[b].mapping, new_places[b].address);
+  });
+  std::vector<Place> sorted;
+  sorted.reserve(order.size());
+  const size_t first = place_index.size();
+  place_index.resize(first + order.size());
+  for (const uint32_t i : order) {
+    place_index[first + i] = static_cast<uint32_t>(first + sorted.size());
+    sorted.push_back(new_places[i]);
+  }
+  new_places.clear();
+
   std::vector<symbolize::Lines> names;
-  if (symbolize && !new_places.empty()) names = symbolize(new_places);
-  names.resize(new_places.size());
-  for (size_t i = 0; i < new_places.size(); ++i) {
-    const Place& place = new_places[i];
+  if (symbolize && !sorted.empty()) names = symbolize(sorted);
+  names.resize(sorted.size());
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    const Place& place = sorted[i];
     std::vector<uint32_t> indices{
         attribute_string(otlp::kFrameType, otlp::kFrameTypeNames[static_cast<uint8_t>(place.kind)]),
         attribute_string(otlp::kHow, clew_how_name(place.how))};
@@ -321,12 +338,13 @@ void Writer::State::encode_locations() {
     }
     message.add_packed_uint32(otlp::kLocationAttributes, indices.begin(), indices.end());
   }
-  new_places.clear();
 }
 
 void Writer::State::encode_stacks() {
+  for (std::vector<uint32_t>& places_of_stack : new_stacks)
+    for (uint32_t& place : places_of_stack) place = place_index[place];
   std::vector<uint32_t> order(new_stacks.size());
-  for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::iota(order.begin(), order.end(), 0);
   std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
     return std::lexicographical_compare(new_stacks[a].rbegin(), new_stacks[a].rend(), new_stacks[b].rbegin(),
                                         new_stacks[b].rend());
