@@ -130,7 +130,7 @@ std::vector<TableRow> make_table(const Section& section) {
   BasicInterpreter<typename Columns::Arch> interpreter(reader.defects());
   std::vector<Fde> fdes;
   for (Fde fde; reader.next(fde);) fdes.push_back(fde);
-  std::ranges::stable_sort(fdes, {}, &Fde::start);
+  std::ranges::sort(fdes, {}, [](const Fde& fde) { return std::pair(fde.start, fde.offset); });
 
   std::vector<TableRow> all;
   uint64_t end = 0;
