@@ -1,5 +1,6 @@
 # clew_part(NAME [USES parts...] [LIBS libraries...] [SYSTEM include folders...]): the folder src/NAME as the static library clew_NAME.
-# clew_test_part(NAME [LIBS ...]): tests/NAME/*_test.cpp as the program test_NAME, each test known to ctest.
+# clew_test_part(NAME [LIBS ...] [SOURCES ...]): tests/NAME/*.cpp (and sources of other tests that it shares) as the
+# program test_NAME, each test known to ctest.
 function(clew_part name)
   cmake_parse_arguments(PART "" "" "USES;LIBS;SYSTEM" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
@@ -18,12 +19,12 @@ function(clew_part name)
 endfunction()
 
 function(clew_test_part name)
-  cmake_parse_arguments(PART "" "" "LIBS" ${ARGN})
+  cmake_parse_arguments(PART "" "" "LIBS;SOURCES" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${name}/*.cpp)
   if(NOT sources)
     return()
   endif()
-  add_executable(test_${name} ${sources})
+  add_executable(test_${name} ${sources} ${PART_SOURCES})
   target_link_libraries(test_${name} PRIVATE clew_cli GTest::gtest_main ${PART_LIBS})
   target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(test_${name} PRIVATE

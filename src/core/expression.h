@@ -57,12 +57,19 @@ static inline uint64_t clew_expression_leb(CLEW_CONTEXT context, const struct cl
   return 0;
 }
 
-/* Evaluates the expression at `pool_offset` of the table's pool. `cfa` is pushed first where `push_cfa`
- * (rules of registers). On success *out is the top of the stack. Returns CLEW_CONTINUE, or why it could not
- * be evaluated. */
+/* What to evaluate, and the value. (A function for BPF takes five arguments at most.) */
+struct clew_evaluation {
+  uint32_t pool_offset; /* of the expression in the table's pool */
+  bool push_cfa;        /* the stack begins with the CFA: rules of registers */
+  uint64_t cfa;
+  uint64_t value; /* the top of the stack at the end */
+};
+
+/* Returns CLEW_CONTINUE with evaluation->value set, or why it could not be evaluated. */
 static inline uint32_t clew_expression_evaluate(CLEW_CONTEXT context, const struct clew_table_header* header,
-                                                const struct clew_state* state, uint32_t pool_offset,
-                                                bool push_cfa, uint64_t cfa, uint64_t* out) {
+                                                const struct clew_state* state,
+                                                struct clew_evaluation* evaluation) {
+  const uint32_t pool_offset = evaluation->pool_offset;
   uint64_t stack[CLEW_EXPRESSION_STACK] = {0};
   uint32_t depth = 0, step; /* the top is stack[depth - 1] */
   struct clew_expression e;
@@ -73,7 +80,7 @@ static inline uint32_t clew_expression_evaluate(CLEW_CONTEXT context, const stru
   e.at = header->pool_at + pool_offset + 2;
   e.end = e.at + length;
   e.bad = e.end > header->pool_at + header->pool_bytes;
-  if (push_cfa) stack[depth++] = cfa;
+  if (evaluation->push_cfa) stack[depth++] = evaluation->cfa;
 
 #define CLEW_TOP(n) stack[(depth - 1 - (n)) & (CLEW_EXPRESSION_STACK - 1)]
 #define CLEW_NEED(n) \
@@ -287,7 +294,7 @@ static inline uint32_t clew_expression_evaluate(CLEW_CONTEXT context, const stru
         case 0x96:
           break; /* nop */
         case 0x9c:
-          CLEW_PUSH(cfa);
+          CLEW_PUSH(evaluation->cfa);
           break; /* call_frame_cfa */
         default:
           return CLEW_END_BAD_EXPRESSION;
@@ -297,7 +304,7 @@ static inline uint32_t clew_expression_evaluate(CLEW_CONTEXT context, const stru
 #undef CLEW_BINARY
 #undef CLEW_PUSH
   if (e.bad || e.at < e.end || depth == 0) return CLEW_END_BAD_EXPRESSION;
-  *out = CLEW_TOP(0);
+  evaluation->value = CLEW_TOP(0);
 #undef CLEW_NEED
 #undef CLEW_TOP
   return CLEW_CONTINUE;

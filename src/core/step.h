@@ -36,8 +36,10 @@ static inline uint32_t clew_sigcontext_register(uint32_t index) {
   }
 }
 
-/* What a step found out besides the registers. */
+/* How to step, and what the step found out besides the registers. */
 struct clew_step {
+  bool full;            /* in: follow every register; without it only rip, rsp and rbp are known afterwards,
+                         * unless the frame is special */
   uint64_t bad_address; /* that could not be read */
   bool signal;          /* the frame is a signal frame: the caller was interrupted, its pc is exact */
   bool analysed;        /* the rule comes from instruction analysis */
@@ -47,6 +49,7 @@ struct clew_step {
 static inline uint32_t clew_step_sigframe(CLEW_CONTEXT context, struct clew_state* state, uint64_t ucontext,
                                           struct clew_step* step) {
   uint32_t i;
+  (void)context;
   step->signal = step->switched = true;
   for (i = 0; i < 17; i++) {
     uint64_t value = 0;
@@ -59,17 +62,17 @@ static inline uint32_t clew_step_sigframe(CLEW_CONTEXT context, struct clew_stat
 }
 
 /* Steps `state` to the caller by `rule`, whose lists and expressions are in `header` (null for a rule that
- * needs none). `full` follows every register; without it only rip, rsp and rbp are known afterwards (unless
- * the frame is special). Returns CLEW_CONTINUE or an enum clew_end; then `state` is as it was, or spoiled:
+ * needs none). Returns CLEW_CONTINUE or an enum clew_end; then `state` is as it was, or spoiled:
  * the walk is over. */
 static inline uint32_t clew_step_by_rule(CLEW_CONTEXT context, const struct clew_table_header* header,
-                                         clew_rule rule, bool full, struct clew_state* state,
-                                         struct clew_step* step) {
+                                         clew_rule rule, struct clew_state* state, struct clew_step* step) {
+  const bool full = step->full;
   const uint32_t kind = clew_rule_kind(rule);
   const uint32_t base = clew_rule_register(rule);
   const uint32_t bp = clew_rule_bp(rule);
   const uint32_t saves = clew_rule_saves(rule);
   const bool special = clew_rule_special(rule);
+  struct clew_evaluation evaluation = {0, false, 0, 0};
   uint64_t cfa, value = 0;
   uint32_t result;
 
@@ -91,9 +94,12 @@ static inline uint32_t clew_step_by_rule(CLEW_CONTEXT context, const struct clew
     cfa = state->value[CLEW_RSP] + 8 +
           ((state->value[CLEW_RIP] & 15u) >= (uint32_t)clew_rule_offset(rule) ? 8u : 0u);
   } else if (kind == CLEW_CFA_EXPR && header) {
-    result =
-        clew_expression_evaluate(context, header, state, (uint32_t)clew_rule_offset(rule), false, 0, &cfa);
+    evaluation.pool_offset = (uint32_t)clew_rule_offset(rule);
+    evaluation.push_cfa = false;
+    evaluation.cfa = 0;
+    result = clew_expression_evaluate(context, header, state, &evaluation);
     if (result != CLEW_CONTINUE) return result;
+    cfa = evaluation.value;
     step->switched = true;
   } else if (kind == CLEW_CFA_SIGFRAME) {
     return clew_step_sigframe(context, state,
@@ -167,10 +173,13 @@ static inline uint32_t clew_step_by_rule(CLEW_CONTEXT context, const struct clew
           break;
         case CLEW_SAVE_EXPR_AT:
         case CLEW_SAVE_EXPR_VALUE:
-          result = clew_expression_evaluate(context, header, state, (uint32_t)offset, true, cfa, &address);
+          evaluation.pool_offset = (uint32_t)offset;
+          evaluation.push_cfa = true;
+          evaluation.cfa = cfa;
+          result = clew_expression_evaluate(context, header, state, &evaluation);
           have = result == CLEW_CONTINUE;
           if (!have && (reg == CLEW_RIP || reg == CLEW_RSP)) return result;
-          value = address;
+          value = address = evaluation.value;
           if (have && clew_save_kind_of(save) == CLEW_SAVE_EXPR_AT)
             have = CLEW_READ_U64(context, address, &value);
           break;
@@ -209,6 +218,7 @@ static inline uint32_t clew_step_by_frame_pointer(CLEW_CONTEXT context, struct c
                                                   struct clew_step* step) {
   const uint64_t bp = state->value[CLEW_RBP];
   uint64_t caller_bp = 0, pc = 0;
+  (void)context;
   step->signal = step->analysed = step->switched = false;
   step->bad_address = bp;
   if (!clew_known(state, CLEW_RBP) || bp % 8 != 0 || bp < state->value[CLEW_RSP]) return CLEW_END_NO_RULE;

@@ -102,6 +102,7 @@ static inline uint32_t clew_table_word_in_memory(const struct clew_table_header*
 static inline uint32_t clew_table_u32(CLEW_CONTEXT context, const struct clew_table_header* header,
                                       uint32_t at) {
   (void)context;
+  (void)header;
   return CLEW_TABLE_WORD(context, header, at / 4);
 }
 static inline uint32_t clew_table_u16(CLEW_CONTEXT context, const struct clew_table_header* header,

@@ -67,7 +67,7 @@ static inline long clew_walk_frame(uint32_t index, void* argument) {
   const uint64_t sp = walk->state.value[CLEW_RSP];
   const bool first = walk->count == 0;
   struct clew_code code = {0, 0};
-  struct clew_step step;
+  struct clew_step step = {walk->full, 0, false, false, false};
   clew_rule rule = 0;
   uint32_t how = CLEW_HOW_TABLE, result;
   const uint32_t found = CLEW_FIND(context, pc, &code);
@@ -99,7 +99,7 @@ static inline long clew_walk_frame(uint32_t index, void* argument) {
   }
 
   if (clew_rule_kind(rule) != CLEW_CFA_NONE) {
-    result = clew_step_by_rule(context, code.table, rule, walk->full, &walk->state, &step);
+    result = clew_step_by_rule(context, code.table, rule, &walk->state, &step);
   } else {
     how = CLEW_HOW_FRAME_POINTER;
     result = clew_step_by_frame_pointer(context, &walk->state, &step);
