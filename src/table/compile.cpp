@@ -374,7 +374,6 @@ void Compiler::fill_gaps() {
     push(piece);
   }
   for (; a < analysed_.size(); ++a) push(analysed_[a]);
-  if (!all.empty()) all.push_back({all.back().end, all.back().end + 1, kNoRules, 0});
   pieces_ = std::move(all);
 }
 

@@ -212,7 +212,7 @@ std::vector<std::byte> encode(const Programs& programs, std::span<const Piece> p
   std::vector<uint32_t> whole(programs.programs.size(),
                               HashIndex::kNone);  // extract of a program from its start
   records.reserve(pieces.size() + pieces.size() / 16);
-  for (const Piece& piece : pieces) {
+  const auto add_piece = [&](const Piece& piece) {
     const Program& program = programs.programs[piece.program];
     const ProgramRow* rows = &programs.rows[program.first];
     uint32_t row = 0;
@@ -236,7 +236,10 @@ std::vector<std::byte> encode(const Programs& programs, std::span<const Piece> p
       records.push_back({start, extract});
       start = end;
     }
-  }
+  };
+  for (const Piece& piece : pieces) add_piece(piece);
+  // Behind the last piece nothing is known.
+  if (text_end % kPage != 0) add_piece({text_end, (text_end / kPage + 1) * kPage, 0, 0});
 
   // Runs: rarer transitions are cut until their table fits its 16-bit indices.
   const std::vector<uint32_t> transitions = count_transitions(programs, extracts);

@@ -41,7 +41,8 @@ struct Identity {
   uint64_t file_bytes;
 };
 
-/// Encodes pieces (ascending, disjoint) into a table. The span from the first piece's start to the last one's
+/// Encodes pieces (ascending, disjoint, touching: program 0, which is that of addresses that nothing
+/// describes, fills what lies between) into a table. The span from the first piece's start to the last one's
 /// end must be below 4 GiB. `functions` goes into the header for `table stats`.
 std::vector<std::byte> encode(const Programs& programs, std::span<const Piece> pieces,
                               const Dictionary& dictionary, const Identity& identity, uint32_t functions);

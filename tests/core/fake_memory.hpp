@@ -6,6 +6,8 @@
 #include <map>
 #include <vector>
 
+#include "core/frame.h"
+
 struct clew_code;
 
 namespace clew::test {

@@ -19,8 +19,9 @@ Stepped step(FakeMemory memory, clew_state state, clew_rule rule, FakeTable tabl
 }
 
 TEST(Step, CfaFromStackPointer) {  // (sp, pc) = (sp + 24, *(sp + 16))
-  const auto out = step({{{0x7010, 0x1234}}}, state_of({{CLEW_RSP, 0x7000}, {CLEW_RIP, 0x1000}, {CLEW_RBP, 0x99}}),
-                        clew_rule_make(CLEW_CFA_REG, CLEW_RSP, 24, 0, 0, false));
+  const auto out =
+      step({{{0x7010, 0x1234}}}, state_of({{CLEW_RSP, 0x7000}, {CLEW_RIP, 0x1000}, {CLEW_RBP, 0x99}}),
+           clew_rule_make(CLEW_CFA_REG, CLEW_RSP, 24, 0, 0, false));
   EXPECT_EQ(out.result, CLEW_CONTINUE);
   EXPECT_EQ(out.state.value[CLEW_RSP], 0x7018u);
   EXPECT_EQ(out.state.value[CLEW_RIP], 0x1234u);
@@ -29,9 +30,9 @@ TEST(Step, CfaFromStackPointer) {  // (sp, pc) = (sp + 24, *(sp + 16))
 }
 
 TEST(Step, CfaFromFramePointerRestoresIt) {  // push rbp; mov rbp, rsp: CFA = rbp + 16, rbp at CFA - 16
-  const auto out =
-      step({{{0x7100, 0x7200}, {0x7108, 0x1234}}}, state_of({{CLEW_RSP, 0x7000}, {CLEW_RIP, 0x1000}, {CLEW_RBP, 0x7100}}),
-           clew_rule_make(CLEW_CFA_REG, CLEW_RBP, 16, 2, 0, false));
+  const auto out = step({{{0x7100, 0x7200}, {0x7108, 0x1234}}},
+                        state_of({{CLEW_RSP, 0x7000}, {CLEW_RIP, 0x1000}, {CLEW_RBP, 0x7100}}),
+                        clew_rule_make(CLEW_CFA_REG, CLEW_RBP, 16, 2, 0, false));
   EXPECT_EQ(out.result, CLEW_CONTINUE);
   EXPECT_EQ(out.state.value[CLEW_RSP], 0x7110u);
   EXPECT_EQ(out.state.value[CLEW_RBP], 0x7200u);
@@ -58,9 +59,9 @@ TEST(Step, RootAndNothing) {
 }
 
 TEST(Step, DereferencedCfa) {  // DRAP: CFA = *(rbp - 8), r10's value; another stack is allowed
-  const auto out =
-      step({{{0x70f8, 0x7300}, {0x72f8, 0x1234}}}, state_of({{CLEW_RSP, 0x7000}, {CLEW_RIP, 0x1000}, {CLEW_RBP, 0x7100}}),
-           clew_rule_make(CLEW_CFA_DEREF, CLEW_RBP, -8, 0, 0, false));
+  const auto out = step({{{0x70f8, 0x7300}, {0x72f8, 0x1234}}},
+                        state_of({{CLEW_RSP, 0x7000}, {CLEW_RIP, 0x1000}, {CLEW_RBP, 0x7100}}),
+                        clew_rule_make(CLEW_CFA_DEREF, CLEW_RBP, -8, 0, 0, false));
   EXPECT_EQ(out.result, CLEW_CONTINUE);
   EXPECT_EQ(out.state.value[CLEW_RSP], 0x7300u);
   EXPECT_EQ(out.state.value[CLEW_RIP], 0x1234u);
@@ -70,15 +71,17 @@ TEST(Step, DereferencedCfa) {  // DRAP: CFA = *(rbp - 8), r10's value; another s
 TEST(Step, LazyPlt) {  // before the push (rip & 15 < 11) CFA = rsp + 8, behind it rsp + 16
   FakeMemory memory{{{0x7000, 0x11}, {0x7008, 0x22}}};
   const clew_rule rule = clew_rule_make(CLEW_CFA_PLT, CLEW_RSP, 11, 0, 0, false);
-  EXPECT_EQ(step(memory, state_of({{CLEW_RSP, 0x7000}, {CLEW_RIP, 0x102a}}), rule).state.value[CLEW_RIP], 0x11u);
-  EXPECT_EQ(step(memory, state_of({{CLEW_RSP, 0x7000}, {CLEW_RIP, 0x102b}}), rule).state.value[CLEW_RIP], 0x22u);
+  EXPECT_EQ(step(memory, state_of({{CLEW_RSP, 0x7000}, {CLEW_RIP, 0x102a}}), rule).state.value[CLEW_RIP],
+            0x11u);
+  EXPECT_EQ(step(memory, state_of({{CLEW_RSP, 0x7000}, {CLEW_RIP, 0x102b}}), rule).state.value[CLEW_RIP],
+            0x22u);
 }
 
 TEST(Step, SavedRegistersAreFollowed) {
   FakeTable table;
-  const uint32_t list =
-      table.list({3, clew_save_make(CLEW_SAVE_AT_CFA, CLEW_RBX, -32), clew_save_make(CLEW_SAVE_CFA_PLUS, CLEW_R13, 40),
-                  clew_save_make(CLEW_SAVE_REGISTER, CLEW_R12, CLEW_R14)});
+  const uint32_t list = table.list({3, clew_save_make(CLEW_SAVE_AT_CFA, CLEW_RBX, -32),
+                                    clew_save_make(CLEW_SAVE_CFA_PLUS, CLEW_R13, 40),
+                                    clew_save_make(CLEW_SAVE_REGISTER, CLEW_R12, CLEW_R14)});
   FakeMemory memory{{{0x7018, 0xbbb}, {0x7030, 0x1234}}};
   const auto state = state_of({{CLEW_RSP, 0x7000}, {CLEW_RIP, 0x1000}, {CLEW_R14, 0xe}, {CLEW_R15, 0xf}});
   const clew_rule rule = clew_rule_make(CLEW_CFA_REG, CLEW_RSP, 56, 0, list, false);
@@ -95,9 +98,10 @@ TEST(Step, SavedRegistersAreFollowed) {
 
 TEST(Step, LostRegisterIsUnknownNotWrong) {
   FakeTable table;
-  const uint32_t list = table.list({2, clew_save_make(CLEW_SAVE_UNDEFINED, CLEW_RBX, 0),
-                                    clew_save_make(CLEW_SAVE_AT_CFA, CLEW_R12, 800)});
-  const auto out = step({{{0x7000, 0x1234}}}, state_of({{CLEW_RSP, 0x7000}, {CLEW_RIP, 0x1}, {CLEW_RBX, 7}, {CLEW_R12, 7}}),
+  const uint32_t list = table.list(
+      {2, clew_save_make(CLEW_SAVE_UNDEFINED, CLEW_RBX, 0), clew_save_make(CLEW_SAVE_AT_CFA, CLEW_R12, 800)});
+  const auto out = step({{{0x7000, 0x1234}}},
+                        state_of({{CLEW_RSP, 0x7000}, {CLEW_RIP, 0x1}, {CLEW_RBX, 7}, {CLEW_R12, 7}}),
                         clew_rule_make(CLEW_CFA_REG, CLEW_RSP, 8, 0, list, false), table);
   EXPECT_EQ(out.result, CLEW_CONTINUE);
   EXPECT_FALSE(clew_known(&out.state, CLEW_RBX));
@@ -130,8 +134,9 @@ TEST(Step, SignalFrameByExpressions) {  // as glibc's __restore_rt: rip at *(rsp
 }
 
 TEST(Step, KernelSignalFrame) {  // gregs of struct ucontext as <sys/ucontext.h> numbers them, 40 bytes in
-  constexpr int kGregs[17] = {CLEW_R8,  CLEW_R9,  CLEW_R10, CLEW_R11, CLEW_R12, CLEW_R13, CLEW_R14, CLEW_R15, CLEW_RDI,
-                              CLEW_RSI, CLEW_RBP, CLEW_RBX, CLEW_RDX, CLEW_RAX, CLEW_RCX, CLEW_RSP, CLEW_RIP};
+  constexpr int kGregs[17] = {CLEW_R8,  CLEW_R9,  CLEW_R10, CLEW_R11, CLEW_R12, CLEW_R13,
+                              CLEW_R14, CLEW_R15, CLEW_RDI, CLEW_RSI, CLEW_RBP, CLEW_RBX,
+                              CLEW_RDX, CLEW_RAX, CLEW_RCX, CLEW_RSP, CLEW_RIP};
   FakeMemory memory;
   for (unsigned i = 0; i < 17; ++i) memory.words[0x7000 + 40 + 8 * i] = 100 + i;
   const auto out = step(memory, state_of({{CLEW_RSP, 0x7000}, {CLEW_RIP, 0x1}}),
@@ -143,7 +148,8 @@ TEST(Step, KernelSignalFrame) {  // gregs of struct ucontext as <sys/ucontext.h>
 
 // ---- Expressions: stack programs and their value by DWARF 5 section 2.5 ----
 
-uint64_t evaluate(const std::vector<uint8_t>& bytes, uint32_t expected = CLEW_CONTINUE, FakeMemory memory = {}) {
+uint64_t evaluate(const std::vector<uint8_t>& bytes, uint32_t expected = CLEW_CONTINUE,
+                  FakeMemory memory = {}) {
   FakeTable table;
   const clew_state state = state_of({{CLEW_RSP, 0x7000}, {CLEW_RIP, 0x102b}});
   clew_evaluation evaluation{static_cast<uint32_t>(table.expression(bytes)), false, 0x5000, 0};
@@ -152,20 +158,20 @@ uint64_t evaluate(const std::vector<uint8_t>& bytes, uint32_t expected = CLEW_CO
 }
 
 TEST(Expression, Arithmetic) {
-  EXPECT_EQ(evaluate({0x35, 0x33, 0x22}), 8u);                                // 5 + 3
-  EXPECT_EQ(evaluate({0x35, 0x33, 0x1c}), 2u);                                // 5 - 3
-  EXPECT_EQ(evaluate({0x35, 0x33, 0x1e}), 15u);                               // 5 * 3
-  EXPECT_EQ(evaluate({0x37, 0x1f, 0x32, 0x1b}), static_cast<uint64_t>(-3));   // -7 / 2, towards zero
-  EXPECT_EQ(evaluate({0x37, 0x34, 0x1d}), 3u);                                // 7 mod 4
-  EXPECT_EQ(evaluate({0x36, 0x33, 0x1a}), 2u);                                // 6 & 3
-  EXPECT_EQ(evaluate({0x36, 0x33, 0x21}), 7u);                                // 6 | 3
-  EXPECT_EQ(evaluate({0x36, 0x33, 0x27}), 5u);                                // 6 ^ 3
-  EXPECT_EQ(evaluate({0x31, 0x34, 0x24}), 16u);                               // 1 << 4
-  EXPECT_EQ(evaluate({0x30, 0x20, 0x08, 60, 0x25}), 15u);                     // ~0 >> 60
-  EXPECT_EQ(evaluate({0x38, 0x1f, 0x31, 0x26}), static_cast<uint64_t>(-4));   // -8 >> 1, arithmetic
+  EXPECT_EQ(evaluate({0x35, 0x33, 0x22}), 8u);                               // 5 + 3
+  EXPECT_EQ(evaluate({0x35, 0x33, 0x1c}), 2u);                               // 5 - 3
+  EXPECT_EQ(evaluate({0x35, 0x33, 0x1e}), 15u);                              // 5 * 3
+  EXPECT_EQ(evaluate({0x37, 0x1f, 0x32, 0x1b}), static_cast<uint64_t>(-3));  // -7 / 2, towards zero
+  EXPECT_EQ(evaluate({0x37, 0x34, 0x1d}), 3u);                               // 7 mod 4
+  EXPECT_EQ(evaluate({0x36, 0x33, 0x1a}), 2u);                               // 6 & 3
+  EXPECT_EQ(evaluate({0x36, 0x33, 0x21}), 7u);                               // 6 | 3
+  EXPECT_EQ(evaluate({0x36, 0x33, 0x27}), 5u);                               // 6 ^ 3
+  EXPECT_EQ(evaluate({0x31, 0x34, 0x24}), 16u);                              // 1 << 4
+  EXPECT_EQ(evaluate({0x30, 0x20, 0x08, 60, 0x25}), 15u);                    // ~0 >> 60
+  EXPECT_EQ(evaluate({0x38, 0x1f, 0x31, 0x26}), static_cast<uint64_t>(-4));  // -8 >> 1, arithmetic
   EXPECT_EQ(evaluate({0x38, 0x1f, 0x08, 64, 0x26}), static_cast<uint64_t>(-1));
-  EXPECT_EQ(evaluate({0x38, 0x1f, 0x19}), 8u);                                // |-8|
-  EXPECT_EQ(evaluate({0x31, 0x23, 0x80, 0x01}), 129u);                        // 1 + uconst 128
+  EXPECT_EQ(evaluate({0x38, 0x1f, 0x19}), 8u);          // |-8|
+  EXPECT_EQ(evaluate({0x31, 0x23, 0x80, 0x01}), 129u);  // 1 + uconst 128
 }
 
 TEST(Expression, ConstantsAndRegisters) {
@@ -183,12 +189,13 @@ TEST(Expression, ConstantsAndRegisters) {
 }
 
 TEST(Expression, StackOperations) {
-  EXPECT_EQ(evaluate({0x31, 0x32, 0x12, 0x22, 0x22}), 5u);              // 1 2 dup + +
-  EXPECT_EQ(evaluate({0x31, 0x32, 0x13}), 1u);                          // drop
-  EXPECT_EQ(evaluate({0x31, 0x32, 0x14}), 1u);                          // over
-  EXPECT_EQ(evaluate({0x31, 0x32, 0x33, 0x15, 2}), 1u);                 // pick 2
-  EXPECT_EQ(evaluate({0x31, 0x33, 0x16, 0x1c}), 2u);                    // 1 3 swap: 3 - 1
-  EXPECT_EQ(evaluate({0x31, 0x32, 0x33, 0x17, 0x1c, 0x16, 0x13}), static_cast<uint64_t>(-1));  // 1 2 3 rot: 3 1 2; 1 - 2
+  EXPECT_EQ(evaluate({0x31, 0x32, 0x12, 0x22, 0x22}), 5u);  // 1 2 dup + +
+  EXPECT_EQ(evaluate({0x31, 0x32, 0x13}), 1u);              // drop
+  EXPECT_EQ(evaluate({0x31, 0x32, 0x14}), 1u);              // over
+  EXPECT_EQ(evaluate({0x31, 0x32, 0x33, 0x15, 2}), 1u);     // pick 2
+  EXPECT_EQ(evaluate({0x31, 0x33, 0x16, 0x1c}), 2u);        // 1 3 swap: 3 - 1
+  EXPECT_EQ(evaluate({0x31, 0x32, 0x33, 0x17, 0x1c, 0x16, 0x13}),
+            static_cast<uint64_t>(-1));  // 1 2 3 rot: 3 1 2; 1 - 2
 }
 
 TEST(Expression, PltRuleOfLd) {  // rsp + 8 + ((rip & 15) >= 11) * 8 at rip 0x102b
@@ -203,9 +210,10 @@ TEST(Expression, ComparisonsAreSigned) {
 }
 
 TEST(Expression, Branches) {
-  EXPECT_EQ(evaluate({0x32, 0x31, 0x28, 1, 0, 0x33, 0x34, 0x13}), 0u + evaluate({0x32})) << "bra over lit3: 2 4 drop";
+  EXPECT_EQ(evaluate({0x32, 0x31, 0x28, 1, 0, 0x33, 0x34, 0x13}), 0u + evaluate({0x32}))
+      << "bra over lit3: 2 4 drop";
   EXPECT_EQ(evaluate({0x35, 0x2f, 1, 0, 0x36}), 5u) << "skip over lit6";
-  evaluate({0x2f, 0xfd, 0xff}, CLEW_END_BAD_EXPRESSION);      // an endless loop is cut
+  evaluate({0x2f, 0xfd, 0xff}, CLEW_END_BAD_EXPRESSION);        // an endless loop is cut
   evaluate({0x31, 0x2f, 0x10, 0x00}, CLEW_END_BAD_EXPRESSION);  // out of the expression
 }
 
@@ -222,9 +230,9 @@ TEST(Expression, MalformedEnds) {
   evaluate({0x22}, CLEW_END_BAD_EXPRESSION);              // plus on an empty stack
   evaluate({0x31, 0x30, 0x1b}, CLEW_END_BAD_EXPRESSION);  // division by zero
   evaluate({0x31, 0x30, 0x1d}, CLEW_END_BAD_EXPRESSION);
-  evaluate({0x0e, 1, 2}, CLEW_END_BAD_EXPRESSION);        // cut operand
-  evaluate({0xff}, CLEW_END_BAD_EXPRESSION);              // unknown operation
-  evaluate({0x73, 0}, CLEW_END_NO_REGISTER);              // rbx is not known
+  evaluate({0x0e, 1, 2}, CLEW_END_BAD_EXPRESSION);                    // cut operand
+  evaluate({0xff}, CLEW_END_BAD_EXPRESSION);                          // unknown operation
+  evaluate({0x73, 0}, CLEW_END_NO_REGISTER);                          // rbx is not known
   evaluate(std::vector<uint8_t>(17, 0x31), CLEW_END_BAD_EXPRESSION);  // deeper than the stack
 }
 

@@ -1,8 +1,10 @@
-// Programs by hand through the encoder and back: overlaps of pages, long functions, many shapes, damaged bytes.
+// Programs by hand through the encoder and back: overlaps of pages, long functions, many shapes, damaged
+// bytes.
 #include "table/encode.hpp"
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <random>
 
 #include "core/table.h"
@@ -49,7 +51,8 @@ struct Model {
   }
 };
 
-void expect_equal(const Model& model, const Dictionary& dictionary, uint64_t from, uint64_t to, uint64_t step = 1) {
+void expect_equal(const Model& model, const Dictionary& dictionary, uint64_t from, uint64_t to,
+                  uint64_t step = 1) {
   auto table = Table::from_bytes(encode(model.programs, model.pieces, dictionary, {{}, 0}, 0));
   ASSERT_TRUE(table) << table.error();
   for (uint64_t address = from; address < to; address += step) {
@@ -112,8 +115,8 @@ TEST(Encode, ManyShapesTakeWideNumbers) {
   for (uint32_t i = 0; i < 70000; ++i) {
     model.function(at, at + 64,
                    {{0, static_cast<uint16_t>(1 + i % 100)},
-                    {1 + random() % 20, static_cast<uint16_t>(1 + random() % 100)},
-                    {30 + random() % 20, static_cast<uint16_t>(1 + random() % 100)}});
+                    {static_cast<uint32_t>(1 + random() % 20), static_cast<uint16_t>(1 + random() % 100)},
+                    {static_cast<uint32_t>(30 + random() % 20), static_cast<uint16_t>(1 + random() % 100)}});
     at += 64;
   }
   expect_equal(model, dictionary, 0x10000, at, 61);
@@ -142,7 +145,8 @@ TEST(Check, DamageIsSeen) {
   for (size_t size = 0; size < bytes.size(); ++size) EXPECT_FALSE(check({bytes.data(), size}));
 }
 
-TEST(Lookup, HostileTableIsBounded) {  // a forged checksum does not lead outside of the table: run under sanitizers
+TEST(Lookup,
+     HostileTableIsBounded) {  // a forged checksum does not lead outside of the table: run under sanitizers
   std::mt19937 random(3);
   const Dictionary dictionary = dictionary_of(40);
   Model model;
@@ -154,13 +158,15 @@ TEST(Lookup, HostileTableIsBounded) {  // a forged checksum does not lead outsid
   uint64_t sum = 0;
   for (int round = 0; round < 20000; ++round) {
     auto damaged = bytes;
-    for (int i = 0; i < 4; ++i) damaged[16 + random() % (damaged.size() - 16)] = static_cast<std::byte>(random());
+    for (int i = 0; i < 4; ++i)
+      damaged[16 + random() % (damaged.size() - 16)] = static_cast<std::byte>(random());
     clew_table_header header;
     std::memcpy(&header, damaged.data(), sizeof header);
     header.bytes = static_cast<uint32_t>(damaged.size());
     std::memcpy(damaged.data(), &header, sizeof header);
     const auto* table = reinterpret_cast<const clew_table_header*>(damaged.data());
-    for (uint64_t address = 0xff0; address < 0x2000; address += 61) sum += clew_table_lookup(nullptr, table, address);
+    for (uint64_t address = 0xff0; address < 0x2000; address += 61)
+      sum += clew_table_lookup(nullptr, table, address);
   }
   EXPECT_NE(sum, 0u);
 }

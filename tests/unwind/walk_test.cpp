@@ -13,11 +13,16 @@ namespace {
 constexpr uint64_t kText = 0x401000, kStack = 0x7ffc00001000;
 
 /// One function of 256 bytes a program: leaf (CFA = rsp + 8), framed (rbp), root, and one without rules.
-enum Function : uint64_t { kLeaf = kText, kFramed = kText + 0x100, kRoot = kText + 0x200, kBare = kText + 0x300 };
+enum Function : uint64_t {
+  kLeaf = kText,
+  kFramed = kText + 0x100,
+  kRoot = kText + 0x200,
+  kBare = kText + 0x300
+};
 
 std::shared_ptr<const table::Table> make_table() {
   table::Dictionary dictionary;
-  table::Programs programs;
+  table::Programs programs{{{0, table::Dictionary::kNone}}, {{0, 1}}};
   std::vector<table::Piece> pieces;
   const cfi::Section section;
   const auto add = [&](uint64_t start, const cfi::Row& row) {
@@ -169,7 +174,8 @@ TEST(Walk, DepthOfExactlyTheLimitIsComplete) {
   EXPECT_EQ(walk_from(target, kLeaf, kStack, 0, 2).result.end, CLEW_END_ROOT);
 }
 
-TEST(Walk, CallThroughNullPointer) {  // T1: the sampled pc is the first frame; only a call's return address follows
+TEST(Walk,
+     CallThroughNullPointer) {  // T1: the sampled pc is the first frame; only a call's return address follows
   FakeTarget target;
   target.words = {{kStack, kFramed + 0x20}, {kStack + 0x40, 0}, {kStack + 0x48, kRoot + 0x10}};
   target.call_before(kFramed + 0x20);
@@ -184,10 +190,14 @@ TEST(Walk, CallThroughNullPointer) {  // T1: the sampled pc is the first frame; 
   EXPECT_EQ(walked.frames.size(), 1u);
 }
 
-TEST(Walk, FramePointerGuessIsMarkedAndChecked) {  // T3, T4: no rule for bare; everything behind the guess is marked
+TEST(
+    Walk,
+    FramePointerGuessIsMarkedAndChecked) {  // T3, T4: no rule for bare; everything behind the guess is marked
   FakeTarget target;
-  target.words = {{kStack + 0x40, kStack + 0x80}, {kStack + 0x48, kFramed + 0x20},
-                  {kStack + 0x80, 0},             {kStack + 0x88, kRoot + 0x10}};
+  target.words = {{kStack + 0x40, kStack + 0x80},
+                  {kStack + 0x48, kFramed + 0x20},
+                  {kStack + 0x80, 0},
+                  {kStack + 0x88, kRoot + 0x10}};
   target.call_before(kFramed + 0x20);
   auto walked = walk_from(target, kBare + 0x10, kStack, kStack + 0x40);
   EXPECT_EQ(walked.result.end, CLEW_END_ROOT);
