@@ -713,7 +713,7 @@ uint16_t written_registers(const Instruction& in) {
 }
 
 Flow flow_of(const Instruction& in, int64_t& target) {
-  target = in.length + in.immediate;
+  target = int64_t{in.length} + static_cast<int32_t>(in.immediate);  // of branches; mov has 64-bit immediates
   if (in.encoding != Encoding::kLegacy) return Flow::kNext;
   uint8_t op = in.opcode;
   if (in.map == Map::k0F) {

@@ -344,5 +344,19 @@ TEST(Lengths, AtMostFifteenBytes) {
   EXPECT_FALSE(decode(code, in));
 }
 
+TEST(Flow, TargetsOfExtremeDisplacements) {
+  Instruction in;
+  int64_t target = 0;
+  ASSERT_TRUE(decode(bytes({0x0f, 0x84, 0xff, 0xff, 0xff, 0x7f}), in));  // je +0x7fffffff
+  EXPECT_EQ(flow_of(in, target), Flow::kBranch);
+  EXPECT_EQ(target, 6 + int64_t{0x7fffffff});
+  ASSERT_TRUE(decode(bytes({0xeb, 0xfe}), in));  // jmp to itself
+  EXPECT_EQ(flow_of(in, target), Flow::kJump);
+  EXPECT_EQ(target, 0);
+  ASSERT_TRUE(
+      decode(bytes({0x48, 0xb8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}), in));  // mov rax, INT64_MAX
+  EXPECT_EQ(flow_of(in, target), Flow::kNext);
+}
+
 }  // namespace
 }  // namespace clew::analysis::test

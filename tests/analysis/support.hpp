@@ -44,7 +44,7 @@ inline std::vector<Section> sections(const std::string& path) {
     section.address = entry.sh_addr;
     section.executable = (entry.sh_flags & SHF_EXECINSTR) != 0;
     section.bytes.resize(entry.sh_size);
-    std::memcpy(section.bytes.data(), file.data() + entry.sh_offset, entry.sh_size);
+    if (entry.sh_size) std::memcpy(section.bytes.data(), file.data() + entry.sh_offset, entry.sh_size);
     out.push_back(std::move(section));
   }
   return out;
