@@ -54,7 +54,8 @@ std::vector<Range> text_ranges(const elf::Image& image) {
 struct Candidate {
   uint64_t start, end;
   uint32_t program;
-  uint32_t skip;
+  uint32_t skip;   // what of the program lies before the piece
+  uint32_t order;  // in which they were read
 };
 
 class Compiler {
@@ -185,7 +186,7 @@ void Compiler::read_section(const elf::Section& section, bool debug_frame) {
       uint64_t unused = UINT64_MAX;
       if (in_text(start - 1, unused)) --start;
     }
-    candidates_.push_back({start, end, program, 0});
+    candidates_.push_back({start, end, program, 0, static_cast<uint32_t>(candidates_.size())});
     report_.rows += programs_.programs[program].count;
   }
   report_.functions += candidates_.size() - before;
@@ -203,9 +204,11 @@ void Compiler::read_section(const elf::Section& section, bool debug_frame) {
 /// leaves of the other goes on behind it; of two that start together the one from the section read first
 /// stays.
 void Compiler::resolve_overlaps() {
-  const auto earlier = [](const Candidate& a, const Candidate& b) { return a.start < b.start; };
+  const auto earlier = [](const Candidate& a, const Candidate& b) {
+    return a.start != b.start ? a.start < b.start : a.order < b.order;
+  };
   if (!std::is_sorted(candidates_.begin(), candidates_.end(), earlier)) {
-    std::stable_sort(candidates_.begin(), candidates_.end(), earlier);
+    std::sort(candidates_.begin(), candidates_.end(), earlier);
   }
   const auto later = [](const Candidate& a, const Candidate& b) { return a.start > b.start; };
   std::priority_queue<Candidate, std::vector<Candidate>, decltype(later)> rests(later);
@@ -216,13 +219,13 @@ void Compiler::resolve_overlaps() {
       if (last.start == candidate.start) {  // the first one stays; what reaches further goes on behind it
         if (candidate.end > last.end) {
           const auto skipped = static_cast<uint32_t>(last.end - candidate.start);
-          rests.push({last.end, candidate.end, candidate.program, candidate.skip + skipped});
+          rests.push({last.end, candidate.end, candidate.program, candidate.skip + skipped, 0});
         }
         return;
       }
       if (last.end > candidate.end) {
         const auto skipped = static_cast<uint32_t>(candidate.end - last.start);
-        rests.push({candidate.end, last.end, last.program, last.skip + skipped});
+        rests.push({candidate.end, last.end, last.program, last.skip + skipped, 0});
       }
       last.end = candidate.start;
     }
@@ -236,7 +239,7 @@ void Compiler::resolve_overlaps() {
       if (rest.start == candidate.start) {
         if (rest.end > candidate.end) {
           const auto skipped = static_cast<uint32_t>(candidate.end - rest.start);
-          rests.push({candidate.end, rest.end, rest.program, rest.skip + skipped});
+          rests.push({candidate.end, rest.end, rest.program, rest.skip + skipped, 0});
         }
         continue;
       }

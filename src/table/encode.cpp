@@ -255,8 +255,9 @@ std::vector<std::byte> encode(const Programs& programs, std::span<const Piece> p
   // The runs used most get the numbers of one byte.
   std::vector<uint32_t> order(runs.runs.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](uint32_t a, uint32_t b) { return runs.uses[a] > runs.uses[b]; });
+  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    return runs.uses[a] != runs.uses[b] ? runs.uses[a] > runs.uses[b] : a < b;
+  });
   std::vector<uint32_t> number(order.size());
   for (uint32_t i = 0; i < order.size(); ++i) number[order[i]] = i;
 
@@ -289,8 +290,9 @@ std::vector<std::byte> encode(const Programs& programs, std::span<const Piece> p
   // Shapes by length, so that neither their places nor their lengths need a table.
   std::vector<uint32_t> by_length(shapes.strings.size());
   std::iota(by_length.begin(), by_length.end(), 0);
-  std::stable_sort(by_length.begin(), by_length.end(), [&](uint32_t a, uint32_t b) {
-    return shapes.strings[a].length < shapes.strings[b].length;
+  std::sort(by_length.begin(), by_length.end(), [&](uint32_t a, uint32_t b) {
+    const uint32_t length_a = shapes.strings[a].length, length_b = shapes.strings[b].length;
+    return length_a != length_b ? length_a < length_b : a < b;
   });
   std::vector<uint32_t> shape_number(by_length.size());
   clew_table_header header{};
