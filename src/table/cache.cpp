@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -38,9 +39,9 @@ bool make_directories(const std::string& path) {
 /// Whether the cached table is of this very file: a build-id alone can be forged or repeated.
 bool is_of(const Table& table, const elf::Image& image) {
   const clew_table_header& header = *table.header();
-  uint8_t id[sizeof header.build_id] = {};
+  std::byte id[sizeof header.build_id] = {};
   const auto build_id = image.build_id();
-  std::memcpy(id, build_id.data(), std::min(build_id.size(), sizeof id));
+  std::copy_n(build_id.begin(), std::min(build_id.size(), sizeof id), id);
   return header.file_bytes == image.size() && std::memcmp(id, header.build_id, sizeof id) == 0;
 }
 

@@ -361,8 +361,8 @@ std::vector<std::byte> encode(const Programs& programs, std::span<const Piece> p
   header.wide_shapes = wide;
   header.function_count = functions;
   header.file_bytes = identity.file_bytes;
-  std::memcpy(header.build_id, identity.build_id.data(),
-              std::min(identity.build_id.size(), sizeof header.build_id));
+  std::copy_n(identity.build_id.begin(), std::min(identity.build_id.size(), sizeof header.build_id),
+              reinterpret_cast<std::byte*>(header.build_id));
 
   std::vector<std::byte> out(sizeof header);
   append<uint32_t>(out, header.pages_at, pages);

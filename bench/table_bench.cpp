@@ -1,0 +1,96 @@
+// Compact tables: bytes against .eh_frame, and how fast they are built and looked up.
+//   bench_table [--json FILE] [ELF...]
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "table/table.hpp"
+
+namespace {
+
+struct Row {
+  std::string name, what, unit;
+  double value;
+};
+
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+void measure(const std::string& path, std::vector<Row>& rows) {
+  auto image = clew::elf::Image::open(path);
+  if (!image) {
+    std::printf("%-20s skipped: %s\n", path.c_str(), image.error().c_str());
+    return;
+  }
+  clew::table::Report report;
+  std::shared_ptr<const clew::table::Table> table;
+  double build_ns = 1e18;
+  for (int round = 0; round < 7; ++round) {
+    auto compiled = clew::table::compile(*image, &report);
+    if (!compiled) return;
+    table = *compiled;
+    build_ns = std::min(build_ns, static_cast<double>(report.build_ns));
+  }
+  // Random addresses of functions' rows, so that neither the search nor the caches are helped.
+  const auto dump = clew::table::dump(*table);
+  std::mt19937_64 random(1);
+  std::vector<uint64_t> addresses(1 << 16);
+  for (uint64_t& address : addresses) address = dump[random() % dump.size()].address;
+  double lookup_ns = 1e18;
+  uint64_t sum = 0;
+  for (int round = 0; round < 7; ++round) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (const uint64_t address : addresses) sum += table->lookup(address);
+    lookup_ns = std::min(lookup_ns, seconds_since(begin) * 1e9 / static_cast<double>(addresses.size()));
+  }
+
+  const std::string name = path.substr(path.rfind('/') + 1);
+  const auto eh_frame = static_cast<double>(report.eh_frame_bytes);
+  const double size = static_cast<double>(report.table_bytes) / eh_frame;
+  const double speed = eh_frame / build_ns * 1e3;
+  rows.push_back({name, "table bytes / .eh_frame bytes", "ratio", size});
+  rows.push_back({name, "build time", "ms", build_ns / 1e6});
+  rows.push_back({name, ".eh_frame built", "MB/s", speed});
+  rows.push_back({name, "look-up, random", "ns", lookup_ns});
+  std::printf("%-22s %9.0f  %8llu  %5.3f  %8.2f  %6.0f  %6.1f%s\n", name.c_str(), eh_frame,
+              static_cast<unsigned long long>(report.table_bytes), size, build_ns / 1e6, speed, lookup_ns,
+              sum == 0 ? "?" : "");
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string json;
+  std::vector<std::string> paths;
+  for (int i = 1; i < argc; ++i) {
+    if (std::string(argv[i]) == "--json" && i + 1 < argc) {
+      json = argv[++i];
+    } else {
+      paths.push_back(argv[i]);
+    }
+  }
+  if (paths.empty()) {
+    paths = {"/lib/x86_64-linux-gnu/libc.so.6", "/lib/x86_64-linux-gnu/libcrypto.so.3", "/usr/bin/node",
+             "/usr/lib/x86_64-linux-gnu/libLLVM-15.so.1"};
+  }
+  std::printf("%-22s %9s  %8s  %5s  %8s  %6s  %6s\n", "file", ".eh_frame", "table", "ratio", "build ms",
+              "MB/s", "ns/pc");
+  std::vector<Row> rows;
+  for (const std::string& path : paths) measure(path, rows);
+  if (json.empty()) return 0;
+  FILE* out = std::fopen(json.c_str(), "w");
+  if (!out) return 2;
+  std::fprintf(out, "{\"rows\": [");
+  for (size_t i = 0; i < rows.size(); ++i) {
+    std::fprintf(
+        out,
+        "%s\n  {\"case\": \"%s\", \"what\": \"%s\", \"unit\": \"%s\", \"value\": %.4g, \"peer\": \"clew\"}",
+        i == 0 ? "" : ",", rows[i].name.c_str(), rows[i].what.c_str(), rows[i].unit.c_str(), rows[i].value);
+  }
+  std::fprintf(out, "\n]}\n");
+  return std::fclose(out) == 0 ? 0 : 2;
+}
