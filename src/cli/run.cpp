@@ -1,7 +1,9 @@
 // Parses the command line and calls the subcommand.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 #include "cli/cli.hpp"
 
@@ -12,6 +14,34 @@ int run(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", "clew 0.1.0");
   int status = 0;
+
+  // What follows `--` is the command's, word by word: not even an option of ours in it is looked at.
+  RecordOptions record_options;
+  int own_count = argc;
+  if (argc > 1 && std::string_view(argv[1]) == "record") {
+    own_count = static_cast<int>(
+        std::find_if(argv, argv + argc, [](const char* word) { return std::string_view(word) == "--"; }) -
+        argv);
+  }
+  for (int i = own_count + 1; i < argc; ++i) record_options.command.emplace_back(argv[i]);
+  CLI::App* record_command = app.add_subcommand("record", "Record a command (after --) or running processes");
+  record_command->add_option("-o,--output", record_options.output, "the recording")->capture_default_str();
+  record_command->add_option("-F,--frequency", record_options.frequency_hz, "samples a second and CPU, Hz")
+      ->capture_default_str();
+  record_command
+      ->add_option("-p,--pid", record_options.pids,
+                   "a running process, its threads and later children; repeatable")
+      ->take_all();
+  record_command->add_flag("-a,--all", record_options.all,
+                           "every process of the machine (needs CAP_PERFMON)");
+  record_command->add_option("--collector", record_options.collector, "auto or perf")->capture_default_str();
+  record_command->add_option(
+      "--duration", record_options.duration_s,
+      "seconds to record; a command runs on afterwards (default: until it ends, or Ctrl-C)");
+  record_command->add_flag("!--no-stop", record_options.stop_for_other_stacks,
+                           "never stop a thread to read its other stacks (signal stacks, coroutines)");
+  record_command->footer("clew record [OPTIONS] -- COMMAND [ARGUMENT...]");
+  record_command->callback([&] { status = record(record_options); });
 
   ReportOptions report_options;
   CLI::App* report_command = app.add_subcommand("report", "Show a recording");
@@ -25,12 +55,12 @@ int run(int argc, char** argv) {
   report_command->callback([&] { status = report(report_options); });
 
   try {
-    app.parse(argc, argv);
+    app.parse(own_count, argv);
   } catch (const CLI::Success& done) {
     return app.exit(done);
   } catch (const CLI::ParseError& error) {
     std::fprintf(stderr, "clew: %s; see clew --help\n", error.what());
-    return 2;
+    return record_options.command.empty() ? 2 : 125;
   }
   return status;
 }

@@ -1,0 +1,386 @@
+// clew record: runs a command, or watches processes that run already, and writes the profile.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cli/cli.hpp"
+#include "cli/profile_sink.hpp"
+#include "collect/perf/session.hpp"
+#include "process/process.hpp"
+#include "profile/profile.hpp"
+
+namespace clew::cli {
+
+namespace {
+
+using collect::perf::Session;
+using collect::perf::SessionCounters;
+using process::UniqueFd;
+
+constexpr int kClewFailed = 125;  // with a command, whose own status 2 may be
+constexpr int kFailed = 2;
+constexpr uint64_t kGraceNs = 2'000'000'000;  // for a command to end after Ctrl-C
+constexpr uint64_t kProgressNs = 500'000'000;
+
+uint64_t monotonic_ns() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+uint64_t own_cpu_ns() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto ns = [](const timeval& time) {
+    return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_usec) * 1000;
+  };
+  return ns(usage.ru_utime) + ns(usage.ru_stime);
+}
+
+/// The signals that end a recording, blocked for all threads and read from a descriptor.
+class EndSignals {
+ public:
+  EndSignals() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&set, signal);
+    pthread_sigmask(SIG_BLOCK, &set, &before_);
+    fd_ = UniqueFd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  }
+  ~EndSignals() { restore(); }
+  EndSignals(const EndSignals&) = delete;
+  EndSignals& operator=(const EndSignals&) = delete;
+
+  int fd() const { return fd_.get(); }
+  std::optional<signalfd_siginfo> next() {
+    signalfd_siginfo info = {};
+    if (read(fd_.get(), &info, sizeof info) != ssize_t{sizeof info}) return std::nullopt;
+    return info;
+  }
+  /// As it was before: for the command.
+  void restore() const { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_ = {};
+  UniqueFd fd_;
+};
+
+/// The command, forked but waiting for release() before its exec.
+class Command {
+ public:
+  static Result<Command> fork_waiting(const std::vector<std::string>& words, const EndSignals& signals) {
+    std::array<int, 2> go = {}, failure = {};
+    if (pipe2(go.data(), O_CLOEXEC) != 0)
+      return Error{std::string("cannot make a pipe: ") + std::strerror(errno)};
+    Command command;
+    command.go_ = UniqueFd(go[1]);
+    const UniqueFd go_read(go[0]);
+    if (pipe2(failure.data(), O_CLOEXEC) != 0) {
+      return Error{std::string("cannot make a pipe: ") + std::strerror(errno)};
+    }
+    command.failure_ = UniqueFd(failure[0]);
+    const UniqueFd failure_write(failure[1]);
+    std::vector<char*> argv;
+    for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+    argv.push_back(nullptr);
+    command.pid_ = fork();
+    if (command.pid_ < 0) return Error{std::string("cannot start a process: ") + std::strerror(errno)};
+    if (command.pid_ == 0) {
+      close(go[1]);
+      signals.restore();
+      char byte = 0;
+      if (read(go[0], &byte, 1) != 1) _exit(kClewFailed);  // the recorder gave up
+      execvp(argv[0], argv.data());
+      const int error = errno;
+      if (::write(failure[1], &error, sizeof error) < 0) _exit(kClewFailed);
+      _exit(kClewFailed);
+    }
+    return command;
+  }
+  Command(Command&& other) noexcept
+      : pid_(std::exchange(other.pid_, -1)),
+        released_(other.released_),
+        go_(std::move(other.go_)),
+        failure_(std::move(other.failure_)) {}
+  Command& operator=(Command&&) = delete;
+  ~Command() {
+    go_ = UniqueFd();  // a child that still waits ends
+    if (pid_ > 0 && !released_) waitpid(pid_, nullptr, 0);
+  }
+
+  pid_t pid() const { return pid_; }
+  /// Lets the command run; errno of its exec where that failed, else 0.
+  int release() {
+    released_ = true;
+    const char byte = 1;
+    if (write(go_.get(), &byte, 1) != 1) return errno;
+    int error = 0;
+    ssize_t got;
+    while ((got = read(failure_.get(), &error, sizeof error)) < 0 && errno == EINTR) {
+    }
+    if (got != ssize_t{sizeof error}) return 0;
+    waitpid(pid_, nullptr, 0);
+    return error;
+  }
+
+ private:
+  Command() = default;
+  pid_t pid_ = -1;
+  bool released_ = false;
+  UniqueFd go_, failure_;
+};
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string line;
+  for (const std::string& word : words) line += (line.empty() ? "" : " ") + word;
+  return line;
+}
+
+int exit_status(int wait_status) {
+  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+/// One line on a terminal, rewritten; nothing elsewhere.
+class Progress {
+ public:
+  Progress() : on_(isatty(STDERR_FILENO) != 0) {}
+  ~Progress() { clear(); }
+  bool on() const { return on_; }
+  void recording(uint64_t elapsed_ns, const SessionCounters& counters) {
+    if (!on_) return;
+    const double complete = counters.samples == 0 ? 100.0
+                                                  : 100.0 * static_cast<double>(counters.complete) /
+                                                        static_cast<double>(counters.samples);
+    std::fprintf(stderr, "\r\033[Kclew: %.0f s, %lu samples, %.2f %% complete%s",
+                 static_cast<double>(elapsed_ns) / 1e9, counters.samples, complete,
+                 counters.lost() != 0 ? (", " + std::to_string(counters.lost()) + " lost").c_str() : "");
+    std::fflush(stderr);
+    drawn_ = true;
+  }
+  void symbolizing(size_t files) {
+    if (!on_) return;
+    std::fprintf(stderr, "\r\033[Kclew: symbolizing, %zu files left", files);
+    std::fflush(stderr);
+    drawn_ = true;
+  }
+  void clear() {
+    if (drawn_) std::fputs("\r\033[K", stderr);
+    drawn_ = false;
+  }
+
+ private:
+  bool on_;
+  bool drawn_ = false;
+};
+
+int fail(const std::string& message, bool with_command) {
+  std::fprintf(stderr, "clew: %s\n", message.c_str());
+  return with_command ? kClewFailed : kFailed;
+}
+
+std::optional<std::string> wrong_options(const RecordOptions& options) {
+  const int targets =
+      (options.command.empty() ? 0 : 1) + (options.pids.empty() ? 0 : 1) + (options.all ? 1 : 0);
+  if (targets == 0) return "nothing to record: give -- COMMAND, -p PID or -a";
+  if (targets > 1) return "give only one of -- COMMAND, -p PID and -a";
+  if (options.frequency_hz == 0 || options.frequency_hz > 100'000) {
+    return "-F " + std::to_string(options.frequency_hz) + ": the frequency must lie between 1 and 100000 Hz";
+  }
+  if (options.duration_s < 0) return "--duration must not be negative";
+  if (options.collector == "bpf" || options.collector == "inprocess") {
+    return "the collector '" + options.collector + "' is not built in yet: use --collector perf";
+  }
+  if (options.collector != "auto" && options.collector != "perf") {
+    return "no collector '" + options.collector + "': use auto or perf";
+  }
+  for (const int pid : options.pids) {
+    if (pid <= 0) return "-p " + std::to_string(pid) + ": not a process";
+    if (pid == getpid()) return "-p " + std::to_string(pid) + ": clew does not record itself";
+  }
+  return std::nullopt;
+}
+
+/// Why the command cannot run, found out before anything is written; nothing where it seems to be there.
+std::optional<std::string> missing_command(const std::string& name) {
+  const auto problem = [&name](const char* why) { return "cannot run '" + name + "': " + why; };
+  if (name.empty()) return problem("the name is empty");
+  if (name.find('/') != std::string::npos) {
+    if (access(name.c_str(), X_OK) != 0) return problem(std::strerror(errno));
+    return std::nullopt;
+  }
+  const char* search = std::getenv("PATH");
+  std::string path = search != nullptr ? search : "/bin:/usr/bin";
+  for (size_t at = 0; at <= path.size();) {
+    const size_t end = std::min(path.find(':', at), path.size());
+    const std::string folder = end == at ? "." : path.substr(at, end - at);
+    if (access((folder + "/" + name).c_str(), X_OK) == 0) return std::nullopt;
+    at = end + 1;
+  }
+  return problem("no such command in PATH");
+}
+
+struct Outcome {
+  int status = 0;  // what clew exits with
+  bool command_runs = false;
+};
+
+/// Waits until the recording is over: the command or all processes ended, the time is up, or the user stops
+/// it.
+Outcome wait_for_end(const RecordOptions& options, const Command* command, Session& session,
+                     EndSignals& signals, Progress& progress) {
+  std::vector<UniqueFd> processes;
+  const auto watch = [&](pid_t pid) {
+    processes.emplace_back(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  };
+  if (command != nullptr) watch(command->pid());
+  for (const int pid : options.pids) watch(pid);
+  std::vector<pollfd> waits;
+  waits.push_back({.fd = signals.fd(), .events = POLLIN, .revents = 0});
+  for (const UniqueFd& process : processes)
+    waits.push_back({.fd = process.get(), .events = POLLIN, .revents = 0});
+
+  const uint64_t start_ns = monotonic_ns();
+  uint64_t deadline_ns = UINT64_MAX;
+  if (options.duration_s > 0) deadline_ns = start_ns + static_cast<uint64_t>(options.duration_s * 1e9);
+  Outcome outcome;
+  outcome.command_runs = command != nullptr;
+  int stopped_by = 0;
+  for (;;) {
+    const uint64_t now_ns = monotonic_ns();
+    if (now_ns >= deadline_ns) break;
+    uint64_t wait_ns = deadline_ns - now_ns;
+    if (progress.on()) wait_ns = std::min(wait_ns, kProgressNs);
+    const int timeout = static_cast<int>(std::min<uint64_t>(wait_ns / 1'000'000 + 1, 1'000'000));
+    poll(waits.data(), waits.size(), timeout);
+    progress.recording(monotonic_ns() - start_ns, session.counters());
+
+    bool over = false;
+    while (const auto signal = signals.next()) {
+      const auto number = static_cast<int>(signal->ssi_signo);
+      if (command == nullptr || stopped_by != 0) over = true;
+      stopped_by = number;
+      if (command == nullptr) continue;
+      // From the terminal the command got it as well, as in a shell; what was sent to clew alone is passed
+      // on.
+      if (signal->ssi_code <= 0) kill(command->pid(), number);
+      deadline_ns = std::min(deadline_ns, monotonic_ns() + kGraceNs);
+    }
+    if (over) break;
+    bool any_alive = options.all;
+    for (size_t i = 1; i < waits.size(); ++i) {
+      if ((waits[i].revents & POLLIN) != 0) waits[i].fd = -1;
+      any_alive |= waits[i].fd >= 0;
+    }
+    if (!any_alive) break;
+  }
+  if (command != nullptr) {
+    int status = 0;
+    if (waitpid(command->pid(), &status, WNOHANG) == command->pid()) {
+      outcome.status = exit_status(status);
+      outcome.command_runs = false;
+    } else if (stopped_by != 0) {
+      outcome.status = 128 + stopped_by;
+      outcome.command_runs = false;  // it takes its time to end: not clew's to wait for
+    }
+  }
+  return outcome;
+}
+
+}  // namespace
+
+int record(const RecordOptions& options) {
+  const bool with_command = !options.command.empty();
+  if (const auto wrong = wrong_options(options)) return fail(*wrong, with_command);
+
+  EndSignals signals;
+  std::optional<Command> command;
+  if (with_command) {
+    if (const auto missing = missing_command(options.command[0])) return fail(*missing, true);
+    auto forked = Command::fork_waiting(options.command, signals);
+    if (!forked) return fail(forked.error(), true);
+    command.emplace(std::move(*forked));
+  }
+
+  ProfileSink sink;
+  collect::perf::SessionOptions session_options;
+  session_options.frequency_hz = options.frequency_hz;
+  session_options.command = with_command ? command->pid() : 0;
+  session_options.pids.assign(options.pids.begin(), options.pids.end());
+  session_options.all = options.all;
+  const uint64_t start_ns = monotonic_ns();
+  auto session = Session::start(session_options, [&sink](const collect::Trace& trace) { sink.add(trace); });
+  if (!session) return fail(session.error(), with_command);
+  if (auto opened = sink.open(options.output, (*session)->period_ns()); !opened) {
+    return fail(opened.error(), with_command);
+  }
+
+  if (with_command) {
+    if (const int error = command->release(); error != 0) {
+      (*session)->stop();
+      return fail("cannot run '" + options.command[0] + "': " + std::strerror(error), true);
+    }
+  }
+  Progress progress;
+  Outcome outcome = wait_for_end(options, command ? &*command : nullptr, **session, signals, progress);
+  (*session)->stop();
+  const SessionCounters counters = (*session)->counters();
+
+  profile::Totals totals;
+  totals.lost = counters.lost() + sink.dropped();
+  totals.duration_ns = monotonic_ns() - start_ns;
+  totals.cpu_used_ns = counters.cpu_used_ns;
+  totals.clew_cpu_ns = own_cpu_ns();
+  totals.collector = "perf";
+  totals.command = joined(options.command);
+  totals.notes = (*session)->notes();
+
+  std::atomic<bool> written = false;
+  std::thread ticker;
+  if (progress.on()) {
+    ticker = std::thread([&] {
+      while (!written.load()) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        if (const size_t files = sink.files_left(); files != 0) progress.symbolizing(files);
+      }
+    });
+  }
+  auto size = sink.finish(totals);
+  written.store(true);
+  if (ticker.joinable()) ticker.join();
+  progress.clear();
+  if (!size) return fail(size.error(), with_command);
+
+  if (auto profile = profile::read(options.output)) {
+    std::fputs(profile::summary(*profile).c_str(), stderr);
+  } else {
+    return fail(profile.error(), with_command);
+  }
+  if (outcome.command_runs) {  // the time was up: the command goes on, and clew ends with it
+    int status = 0;
+    while (waitpid(command->pid(), &status, 0) < 0 && errno == EINTR) {
+    }
+    outcome.status = exit_status(status);
+  }
+  return outcome.status;
+}
+
+}  // namespace clew::cli

@@ -1,0 +1,205 @@
+#include "collect/perf/session.hpp"
+
+#include <dirent.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <ctime>
+
+namespace clew::collect::perf {
+
+namespace {
+
+constexpr size_t kFirstSize = 1;  // of kStackSizes
+constexpr int kBusyWaitMs = 4;    // between two looks at the rings while processes start
+constexpr int kWaitMs = 10;       // otherwise
+constexpr uint64_t kBusyNs = 200'000'000;
+constexpr uint64_t kConfirmNs = 20'000'000;
+
+uint64_t monotonic_ns() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+/// Many threads on many CPUs need many descriptors: takes what the user's hard limit allows.
+void raise_file_limit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+std::vector<pid_t> running_processes() {
+  std::vector<pid_t> pids;
+  DIR* directory = opendir("/proc");
+  if (directory == nullptr) return pids;
+  while (const dirent* entry = readdir(directory)) {
+    pid_t pid = 0;
+    const char* end = entry->d_name + std::strlen(entry->d_name);
+    if (const auto [rest, error] = std::from_chars(entry->d_name, end, pid);
+        error == std::errc() && rest == end) {
+      pids.push_back(pid);
+    }
+  }
+  closedir(directory);
+  return pids;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Session>> Session::start(const SessionOptions& options, Sink sink) {
+  auto rights = probe_rights(options.all);
+  if (!rights) return Error{rights.error()};
+  raise_file_limit();
+  EventPlan plan;
+  plan.period_ns = 1'000'000'000 / std::max(1u, options.frequency_hz);
+  plan.command = options.command;
+  plan.pids = options.pids;
+  plan.all = options.all;
+  plan.rights = *rights;
+  plan.ring_bytes = options.ring_bytes;
+  plan.first_size = kFirstSize;
+  auto events = EventSet::open(plan);
+  if (!events) return Error{events.error()};
+  return std::unique_ptr<Session>(new Session(options, std::move(*events), std::move(sink)));
+}
+
+Session::Session(const SessionOptions& options, EventSet events, Sink sink)
+    : events_(std::move(events)),
+      period_ns_(1'000'000'000 / std::max(1u, options.frequency_hz)),
+      adopt_(options.pids),
+      adopt_all_(options.all),
+      queue_(options.queue_bytes),
+      unwinder_(queue_, kFirstSize, std::move(sink), [this](size_t index) { resize(index); }),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      wanted_size_(kFirstSize) {
+  busy_until_ns_ = monotonic_ns() + 10 * kBusyNs;
+  unwind_thread_ = std::thread([this] { unwind(); });
+  drain_thread_ = std::thread([this] { drain(); });
+  pthread_setname_np(unwind_thread_.native_handle(), "clew-unwind");
+  pthread_setname_np(drain_thread_.native_handle(), "clew-drain");
+}
+
+Session::~Session() { stop(); }
+
+void Session::resize(size_t index) {
+  wanted_size_.store(index, std::memory_order_relaxed);
+  const uint64_t one = 1;
+  if (write(wake_.get(), &one, sizeof one) < 0) return;  // full: a wake-up is due already
+}
+
+void Session::drain_once() {
+  std::unique_ptr<Round> round = queue_.fresh();
+  round->start_ns = monotonic_ns();
+  const size_t room = queue_.room();
+  const bool with_callchain = events_.with_callchain();
+  uint64_t malformed = 0;
+  uint64_t dropped = 0;
+  bool sideband = false;
+  for (Ring& ring : events_.rings()) {
+    ring.drain(malformed, [&](const RecordView& record) {
+      const size_t used = round->bytes.size();
+      const AppendResult result =
+          append_record(record, with_callchain, room > used ? room - used : 0, *round);
+      malformed += result.malformed;
+      dropped += result.dropped;
+      sideband |= record.type() != PERF_RECORD_SAMPLE;
+    });
+  }
+  if (sideband) busy_until_ns_ = std::max(busy_until_ns_, round->start_ns + kBusyNs);
+  malformed_.fetch_add(malformed, std::memory_order_relaxed);
+  lost_in_queue_.fetch_add(dropped, std::memory_order_relaxed);
+  queue_.push(std::move(round));
+}
+
+void Session::drain() {
+  std::vector<pollfd> waits;
+  waits.push_back({.fd = wake_.get(), .events = POLLIN, .revents = 0});
+  for (const int fd : events_.ring_fds()) waits.push_back({.fd = fd, .events = POLLIN, .revents = 0});
+  while (!stopping_.load(std::memory_order_acquire)) {
+    const uint64_t now_ns = monotonic_ns();
+    poll(waits.data(), waits.size(), now_ns < busy_until_ns_ ? kBusyWaitMs : kWaitMs);
+    for (pollfd& wait : waits) {
+      // An event that is over reports so at every poll; its ring is still read by the clock.
+      if ((wait.revents & (POLLHUP | POLLERR)) != 0) wait.fd = -1;
+    }
+    if ((waits[0].revents & POLLIN) != 0) {
+      uint64_t count = 0;
+      if (read(wake_.get(), &count, sizeof count) < 0) count = 0;
+    }
+    const size_t wanted = wanted_size_.load(std::memory_order_relaxed);
+    if (wanted != events_.size_index()) {
+      events_.switch_to(wanted);
+      size_switches_.fetch_add(1, std::memory_order_relaxed);
+      confirm_at_ns_ = now_ns + kConfirmNs;
+    } else if (confirm_at_ns_ != 0 && now_ns >= confirm_at_ns_) {
+      events_.confirm_switch();
+      confirm_at_ns_ = 0;
+    }
+    drain_once();
+  }
+  drain_once();
+  queue_.close();
+}
+
+void Session::unwind() {
+  // The events are open: what these processes map from now on arrives as records.
+  for (const pid_t pid : adopt_all_ ? running_processes() : adopt_) unwinder_.tree().adopt(pid);
+  while (std::unique_ptr<Round> round = queue_.pop()) unwinder_.take(std::move(round));
+  unwinder_.finish();
+  tree_notes_ = unwinder_.tree().take_notes();
+}
+
+SessionCounters Session::counters() const {
+  if (stopped_) return final_;
+  const UnwindCounters& from = unwinder_.counters();
+  SessionCounters counters;
+  counters.samples = from.samples.load(std::memory_order_relaxed);
+  counters.complete = from.complete.load(std::memory_order_relaxed);
+  counters.lost_in_kernel = from.lost.load(std::memory_order_relaxed);
+  counters.lost_in_queue = lost_in_queue_.load(std::memory_order_relaxed);
+  counters.throttled = from.throttled.load(std::memory_order_relaxed);
+  counters.malformed =
+      malformed_.load(std::memory_order_relaxed) + from.unknown.load(std::memory_order_relaxed);
+  counters.late = from.late.load(std::memory_order_relaxed);
+  counters.walk_ns = from.walk_ns.load(std::memory_order_relaxed);
+  counters.size_switches = size_switches_.load(std::memory_order_relaxed);
+  counters.stack_bytes = kStackSizes[wanted_size_.load(std::memory_order_relaxed)];
+  return counters;
+}
+
+void Session::stop() {
+  if (stopped_) return;
+  events_.stop();
+  stopping_.store(true, std::memory_order_release);
+  resize(wanted_size_.load(std::memory_order_relaxed));
+  drain_thread_.join();
+  unwind_thread_.join();
+  final_ = counters();
+  final_.cpu_used_ns = events_.cpu_time_ns();
+  // LOST records are written only when a later record fits; the kernel's own count misses none.
+  final_.lost_in_kernel = std::max(final_.lost_in_kernel, events_.kernel_lost());
+  stopped_ = true;
+}
+
+std::vector<std::string> Session::notes() const {
+  std::vector<std::string> notes = events_.notes();
+  std::ranges::copy(tree_notes_, std::back_inserter(notes));
+  const auto add = [&notes](uint64_t count, const char* text) {
+    if (count != 0) notes.push_back(std::to_string(count) + text);
+  };
+  add(final_.throttled, " times the kernel paused sampling (kernel.perf_cpu_time_max_percent)");
+  add(final_.lost_in_queue, " samples were dropped because unwinding did not keep up");
+  add(final_.malformed, " records of the kernel were not understood");
+  return notes;
+}
+
+}  // namespace clew::collect::perf

@@ -1,0 +1,96 @@
+// A recording by the perf collector: events, the drain thread, the unwind thread.
+//
+//   rings (one a CPU) --drain thread: copies--> RoundQueue (bounded) --unwind thread--> Sink
+//
+// The drain thread does nothing but copy, so that a ring never waits for an unwind. Where the queue is full,
+// samples are dropped and counted; records of mappings and processes never are.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "clew/result.hpp"
+#include "collect/perf/event_set.hpp"
+#include "collect/perf/round_queue.hpp"
+#include "collect/perf/unwinder.hpp"
+#include "collect/trace.hpp"
+
+namespace clew::collect::perf {
+
+struct SessionOptions {
+  unsigned frequency_hz = 999;
+  pid_t command = 0;        // a child that waits before its exec
+  std::vector<pid_t> pids;  // running processes
+  bool all = false;
+  size_t ring_bytes = size_t{4} << 20;
+  size_t queue_bytes = size_t{128} << 20;
+};
+
+struct SessionCounters {
+  uint64_t samples = 0;
+  uint64_t complete = 0;
+  uint64_t lost_in_kernel = 0;  // the ring was full
+  uint64_t lost_in_queue = 0;   // the unwind thread did not keep up
+  uint64_t throttled = 0;
+  uint64_t malformed = 0;
+  uint64_t late = 0;
+  uint64_t cpu_used_ns = 0;  // of the targets, user and kernel
+  uint64_t walk_ns = 0;      // CPU time of unwinding alone
+  uint64_t size_switches = 0;
+  uint32_t stack_bytes = 0;  // copied with a sample at present
+
+  uint64_t lost() const { return lost_in_kernel + lost_in_queue; }
+};
+
+class Session {
+ public:
+  /// Opens the events and starts both threads. `sink` is called on the unwind thread.
+  static Result<std::unique_ptr<Session>> start(const SessionOptions& options, Sink sink);
+  ~Session();
+
+  /// Switches sampling off, unwinds what was recorded, ends the threads. May be called again.
+  void stop();
+  /// Whether there may be time in the kernel that no sample shows.
+  bool user_only() const { return !events_.with_callchain(); }
+  SessionCounters counters() const;
+  uint64_t period_ns() const { return period_ns_; }
+  /// What the user should know, one line each; complete after stop().
+  std::vector<std::string> notes() const;
+
+ private:
+  Session(const SessionOptions& options, EventSet events, Sink sink);
+  void drain();
+  void drain_once();
+  void unwind();
+  void resize(size_t index);
+
+  EventSet events_;
+  uint64_t period_ns_;
+  std::vector<pid_t> adopt_;
+  bool adopt_all_;
+  RoundQueue queue_;
+  Unwinder unwinder_;
+  process::UniqueFd wake_;  // an eventfd: ends the drain thread's wait
+  std::atomic<bool> stopping_ = false;
+  std::atomic<uint64_t> lost_in_queue_ = 0;
+  std::atomic<uint64_t> malformed_ = 0;
+  std::atomic<uint64_t> size_switches_ = 0;
+  std::atomic<size_t> wanted_size_;
+  uint64_t busy_until_ns_ =
+      0;  // side-band records came a moment ago: look often, processes may be short-lived
+  uint64_t confirm_at_ns_ = 0;  // when the last switch of sizes is repeated
+  SessionCounters final_ = {};
+  bool stopped_ = false;
+  std::vector<std::string> tree_notes_;
+  std::thread drain_thread_;
+  std::thread unwind_thread_;
+};
+
+}  // namespace clew::collect::perf

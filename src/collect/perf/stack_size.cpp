@@ -1,0 +1,30 @@
+#include "collect/perf/stack_size.hpp"
+
+#include <algorithm>
+
+namespace clew::collect::perf {
+
+std::optional<size_t> StackSize::observe(uint32_t asked_bytes, uint64_t depth_bytes, bool cut,
+                                         uint64_t time_ns) {
+  if (stack_size_index(asked_bytes) != index_) return std::nullopt;  // taken before the last switch
+  if (samples_ == 0) since_ns_ = time_ns;
+  ++samples_;
+  deepest_ = std::max(deepest_, depth_bytes);
+  if (cut) {
+    samples_ = 0;
+    deepest_ = 0;
+    if (index_ + 1 == kStackSizes.size()) return std::nullopt;
+    hold_ns_ = std::min(hold_ns_ * 4, kLongestHoldNs);
+    index_ = kStackSizes.size() - 1;
+    return index_;
+  }
+  if (samples_ < kFewestSamples || time_ns < since_ns_ + hold_ns_) return std::nullopt;
+  const bool shrink = index_ > 0 && deepest_ <= kStackSizes[index_ - 1] / 2;
+  samples_ = 0;
+  deepest_ = 0;
+  if (!shrink) return std::nullopt;
+  --index_;
+  return index_;
+}
+
+}  // namespace clew::collect::perf

@@ -1,0 +1,224 @@
+#include "collect/perf/unwinder.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <ctime>
+
+namespace clew::collect::perf {
+
+namespace {
+
+constexpr uint64_t kWindowNs =
+    4'000'000;  // records younger than this before a round may have older ones behind
+constexpr uint64_t kKeepEndedNs = 1'000'000'000;   // how long an ended process is remembered for late records
+constexpr uint64_t kRefreshEveryNs = 200'000'000;  // a process's maps are read again at most this often
+constexpr size_t kMostFrames = 8192;
+constexpr uint64_t kKernelChainLimit = 127;  // kernel.perf_event_max_stack unless it was changed
+
+uint64_t thread_cpu_ns() {
+  timespec now = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+}  // namespace
+
+Unwinder::Unwinder(RoundQueue& queue, size_t first_size, Sink sink, std::function<void(size_t)> resize)
+    : queue_(queue),
+      sink_(std::move(sink)),
+      resize_(std::move(resize)),
+      size_(first_size),
+      target_(code_),
+      walked_(kMostFrames) {}
+
+void Unwinder::take(std::unique_ptr<Round> round) {
+  Round* added = round.get();
+  added->unread = added->entries.size();
+  const uint64_t start_ns = added->start_ns;
+  rounds_.push_back(std::move(round));
+  for (uint32_t i = 0; i < added->entries.size(); ++i) {
+    const Entry& entry = added->entries[i];
+    Pending pending = {entry.time_ns, order_++, added, i, false};
+    Mmap2 record = {};
+    if (entry.type == PERF_RECORD_MMAP2 && read_mmap2(entry_bytes(*added, entry), record)) {
+      opened_.emplace(pending.order, tree_.open(record));
+      pending.opened = true;
+    }
+    pending_.push_back(pending);
+  }
+  std::ranges::sort(pending_, [](const Pending& a, const Pending& b) {
+    return a.time_ns != b.time_ns ? a.time_ns < b.time_ns : a.order < b.order;
+  });
+  use_until(start_ns > kWindowNs ? start_ns - kWindowNs : 0);
+  if (added->entries.empty()) release(added);
+  tree_.forget_ended(start_ns > kKeepEndedNs ? start_ns - kKeepEndedNs : 0);
+}
+
+void Unwinder::finish() {
+  use_until(UINT64_MAX);
+  while (!rounds_.empty()) release(rounds_.front().get());
+}
+
+void Unwinder::use_until(uint64_t time_ns) {
+  size_t used = 0;
+  while (used < pending_.size() && pending_[used].time_ns <= time_ns) {
+    const Pending& pending = pending_[used++];
+    if (pending.time_ns < used_until_ns_) counters_.late.fetch_add(1, std::memory_order_relaxed);
+    used_until_ns_ = std::max(used_until_ns_, pending.time_ns);
+    use(pending);
+    if (--pending.round->unread == 0) release(pending.round);
+  }
+  pending_.erase(pending_.begin(), pending_.begin() + static_cast<ptrdiff_t>(used));
+}
+
+void Unwinder::release(Round* round) {
+  const auto found = std::ranges::find(rounds_, round, &std::unique_ptr<Round>::get);
+  if (found == rounds_.end()) return;
+  std::unique_ptr<Round> owned = std::move(*found);
+  rounds_.erase(found);
+  queue_.recycle(std::move(owned));
+}
+
+void Unwinder::use(const Pending& pending) {
+  const Entry& entry = pending.round->entries[pending.entry];
+  const std::span<const std::byte> bytes = entry_bytes(*pending.round, entry);
+  bool understood = true;
+  switch (entry.type) {
+    case PERF_RECORD_SAMPLE: {
+      Sample record = {};
+      if ((understood = read_sample(bytes, record))) sample(record);
+      break;
+    }
+    case PERF_RECORD_MMAP2: {
+      Mmap2 record = {};
+      const auto opened = opened_.find(pending.order);
+      if ((understood = read_mmap2(bytes, record) && opened != opened_.end())) {
+        tree_.map(record, std::move(opened->second), entry.time_ns);
+        opened_.erase(opened);
+      }
+      break;
+    }
+    case PERF_RECORD_FORK:
+    case PERF_RECORD_EXIT: {
+      Task record = {};
+      if (!(understood = read_task(bytes, record))) break;
+      if (entry.type == PERF_RECORD_FORK) {
+        tree_.fork(record);
+      } else {
+        tree_.exit(record, entry.time_ns);
+      }
+      break;
+    }
+    case PERF_RECORD_COMM: {
+      Comm record = {};
+      if (!(understood = read_comm(bytes, entry.misc, record))) break;
+      if (record.exec) stacks_.forget(static_cast<pid_t>(record.pid));
+      tree_.comm(record);
+      break;
+    }
+    case PERF_RECORD_LOST:
+    case PERF_RECORD_LOST_SAMPLES:
+      counters_.lost.fetch_add(read_lost(bytes, entry.type), std::memory_order_relaxed);
+      break;
+    case PERF_RECORD_THROTTLE:
+      counters_.throttled.fetch_add(1, std::memory_order_relaxed);
+      break;
+    default:
+      break;
+  }
+  if (!understood) counters_.unknown.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Unwinder::append_kernel(const Sample& sample) {
+  // The chain begins with a marker of what follows (PERF_CONTEXT_KERNEL); its first address is the sampled
+  // one, the others are return addresses.
+  bool first = true;
+  for (uint32_t i = 0; i < sample.head.chain_count; ++i) {
+    uint64_t address = 0;
+    std::memcpy(&address, sample.chain.data() + size_t{i} * sizeof address, sizeof address);
+    if (address >= PERF_CONTEXT_MAX) continue;
+    frames_.push_back({.frame = {.pc = address,
+                                 .sp = 0,
+                                 .how = CLEW_HOW_KERNEL,
+                                 .flags = first ? uint32_t{CLEW_FRAME_EXACT_PC} : 0},
+                       .mapping = nullptr});
+    first = false;
+  }
+}
+
+void Unwinder::sample(const Sample& sample) {
+  const auto pid = static_cast<pid_t>(sample.head.pid);
+  const auto tid = static_cast<pid_t>(sample.head.tid);
+  frames_.clear();
+  append_kernel(sample);
+  Trace trace;
+  trace.pid = pid;
+  trace.tid = tid;
+  trace.time_ns = sample.head.time_ns;
+  trace.weight_ns = sample.head.period;
+  if (sample.head.abi == PERF_SAMPLE_REGS_ABI_NONE) {
+    // A kernel thread: the kernel's chain is the whole stack, unless it was cut at the limit.
+    const bool whole = !frames_.empty() && sample.head.chain_count < kKernelChainLimit;
+    trace.end = whole ? CLEW_END_ROOT : CLEW_END_NO_USER_STACK;
+  } else {
+    Process* process = tree_.find(pid);
+    if (process == nullptr) {
+      tree_.adopt(pid);
+      process = tree_.find(pid);
+    }
+    unwind_user(sample, *process, trace);
+  }
+  trace.comm = tree_.comm(pid, tid);
+  trace.frames = frames_;
+  counters_.samples.fetch_add(1, std::memory_order_relaxed);
+  if (trace.end == CLEW_END_ROOT) counters_.complete.fetch_add(1, std::memory_order_relaxed);
+  sink_(trace);
+}
+
+void Unwinder::unwind_user(const Sample& sample, Process& process, Trace& trace) {
+  const uint64_t before_ns = thread_cpu_ns();
+  const pid_t pid = trace.pid;
+  target_.set(pid, process.space.get(), sample);
+  const unwind::Registers registers = target_.registers();
+  unwind::WalkResult result;
+  if (sample.head.abi != PERF_SAMPLE_REGS_ABI_64) {
+    walked_[0] = {registers.value[CLEW_RIP], registers.value[CLEW_RSP], CLEW_HOW_REGISTERS,
+                  CLEW_FRAME_EXACT_PC};
+    result = {.frames = 1, .end = CLEW_END_NO_RULE, .end_detail = 0};  // a 32-bit program
+  } else {
+    result = unwind::walk(target_, registers, walked_);
+    uint64_t& refreshed_at = refreshed_at_ns_[pid];
+    if (result.end == CLEW_END_NOT_MAPPED && sample.head.time_ns >= refreshed_at + kRefreshEveryNs) {
+      // Perf does not tell of every mapping (mremap): look whether the process has it now.
+      refreshed_at = sample.head.time_ns;
+      if (tree_.refresh(pid)) {
+        target_.set(pid, process.space.get(), sample);
+        result = unwind::walk(target_, registers, walked_);
+      }
+    }
+  }
+
+  const uint64_t copy_end = target_.sp() + sample.stack.size();
+  if (result.end == CLEW_END_STACK_CUT || result.end == CLEW_END_OTHER_STACK) {
+    if (sample.head.stack_asked == 0) {
+      result.end = CLEW_END_NO_USER_STACK;  // the task is exiting: its memory is gone already
+    } else if (const auto range = stacks_.range(pid, target_.sp(), sample.head.time_ns)) {
+      const uint64_t address = result.end_detail;
+      const bool same = address >= target_.sp() && address < range->end;
+      result.end = same ? CLEW_END_STACK_CUT : CLEW_END_OTHER_STACK;
+      if (same && sample.stack.size() < sample.head.stack_asked) {
+        stacks_.touch(pid, trace.tid, copy_end, std::min(range->end, target_.sp() + kStackSizes.back()),
+                      sample.head.time_ns);
+      }
+    }
+  }
+  const bool cut = result.end == CLEW_END_STACK_CUT && sample.stack.size() == sample.head.stack_asked;
+  if (const auto size = size_.observe(sample.head.stack_asked, target_.depth(), cut, sample.head.time_ns))
+    resize_(*size);
+
+  trace.end = result.end;
+  for (size_t i = 0; i < result.frames; ++i) frames_.push_back({walked_[i], target_.mapping(walked_[i].pc)});
+  counters_.walk_ns.fetch_add(thread_cpu_ns() - before_ns, std::memory_order_relaxed);
+}
+
+}  // namespace clew::collect::perf

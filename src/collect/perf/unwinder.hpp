@@ -1,0 +1,87 @@
+// The unwind thread's work: rounds of records in, traces out, in the order of time.
+//
+// Records of different CPUs are merged by their time stamps: a process may map a file on one CPU and be
+// sampled in it on another. A ring shows a record a moment after its time stamp was taken, so whatever is
+// younger than a small window waits for the next round.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "collect/perf/process_tree.hpp"
+#include "collect/perf/record.hpp"
+#include "collect/perf/round_queue.hpp"
+#include "collect/perf/sample_target.hpp"
+#include "collect/perf/stack_memory.hpp"
+#include "collect/perf/stack_size.hpp"
+#include "collect/trace.hpp"
+
+namespace clew::collect::perf {
+
+/// Written by the unwind thread, read by any.
+struct UnwindCounters {
+  std::atomic<uint64_t> samples = 0;
+  std::atomic<uint64_t> complete = 0;
+  std::atomic<uint64_t> lost = 0;       // by LOST records
+  std::atomic<uint64_t> throttled = 0;  // times that the kernel paused sampling
+  std::atomic<uint64_t> unknown = 0;    // records of a form that was not understood
+  std::atomic<uint64_t> walk_ns = 0;    // CPU time of the walks alone
+  std::atomic<uint64_t> late = 0;       // records that came after younger ones had been used
+};
+
+class Unwinder {
+ public:
+  /// `resize` is called with an index into kStackSizes when the copies should have another size.
+  Unwinder(RoundQueue& queue, size_t first_size, Sink sink, std::function<void(size_t)> resize);
+
+  ProcessTree& tree() { return tree_; }
+  const UnwindCounters& counters() const { return counters_; }
+  /// Takes over a round and uses what is old enough.
+  void take(std::unique_ptr<Round> round);
+  /// Uses everything that is left.
+  void finish();
+
+ private:
+  struct Pending {
+    uint64_t time_ns;
+    uint64_t order;  // of arrival
+    Round* round;
+    uint32_t entry;
+    bool opened;  // its mapping is in opened_
+  };
+
+  void use_until(uint64_t time_ns);
+  void use(const Pending& pending);
+  void sample(const Sample& sample);
+  void unwind_user(const Sample& sample, Process& process, Trace& trace);
+  void append_kernel(const Sample& sample);
+  void release(Round* round);
+
+  RoundQueue& queue_;
+  Sink sink_;
+  std::function<void(size_t)> resize_;
+  ProcessTree tree_;
+  StackMemory stacks_;
+  StackSize size_;
+  CodeCache code_;
+  SampleTarget target_;
+  UnwindCounters counters_;
+
+  std::deque<std::unique_ptr<Round>> rounds_;
+  std::vector<Pending> pending_;
+  std::unordered_map<uint64_t, process::Mapping> opened_;  // mappings of records that wait for their turn
+  uint64_t order_ = 0;
+  uint64_t used_until_ns_ = 0;
+  std::unordered_map<pid_t, uint64_t> refreshed_at_ns_;
+
+  std::vector<clew_frame> walked_;
+  std::vector<TraceFrame> frames_;
+};
+
+}  // namespace clew::collect::perf

@@ -1,0 +1,33 @@
+// What every collector delivers: one sample, unwound.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+
+#include "core/frame.h"
+#include "process/address_space.hpp"
+
+namespace clew::collect {
+
+struct TraceFrame {
+  clew_frame frame;
+  const process::Mapping* mapping;  // null: nothing is mapped there, or kernel code
+};
+
+/// All that it refers to is valid during the call that delivers it; a Mapping's module may be kept.
+struct Trace {
+  pid_t pid = 0, tid = 0;
+  std::string_view comm;
+  uint64_t time_ns = 0;    // CLOCK_MONOTONIC
+  uint64_t weight_ns = 0;  // CPU time that it stands for
+  clew_end end = CLEW_END_ROOT;
+  std::span<const TraceFrame> frames;  // leaf first: kernel frames, then the program's
+};
+
+using Sink = std::function<void(const Trace&)>;
+
+}  // namespace clew::collect
