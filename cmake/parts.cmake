@@ -29,5 +29,10 @@ function(clew_test_part name)
   target_include_directories(test_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_compile_definitions(test_${name} PRIVATE
     CLEW_SOURCE_DIR="${CMAKE_SOURCE_DIR}" CLEW_BINARY_DIR="${CMAKE_BINARY_DIR}")
-  gtest_discover_tests(test_${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+  # In one list with the tests of other builds (./dev test) the name says which this is.
+  set(prefix)
+  if(CLEW_SANITIZE)
+    set(prefix asan.)
+  endif()
+  gtest_discover_tests(test_${name} TEST_PREFIX "${prefix}" DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
 endfunction()
