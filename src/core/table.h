@@ -35,7 +35,7 @@
 #include "core/rule.h"
 
 enum {
-  CLEW_TABLE_VERSION = 1,
+  CLEW_TABLE_VERSION = 2,
   CLEW_TABLE_PAGE_BITS = 16,
   CLEW_SHAPE_BYTES = 24, /* a longer function is split into several records */
   CLEW_RUN_ROWS = 16,    /* a longer run is split */
@@ -74,15 +74,16 @@ struct clew_table_header {
   uint32_t function_count;
   uint8_t build_id[24]; /* of the file, zero-padded or cut */
   uint64_t file_bytes;  /* its size */
+  uint64_t source_hash; /* of the sections that the table was compiled from */
   uint32_t shape_first[CLEW_SHAPE_BYTES + 2];
   uint32_t shape_at[CLEW_SHAPE_BYTES + 2];
 };
 
 #ifdef __cplusplus
-static_assert(sizeof(struct clew_table_header) == 352, "the header is on disk");
+static_assert(sizeof(struct clew_table_header) == 360, "the header is on disk");
 static_assert(CLEW_RUN_BYTE + 63 * 256 == CLEW_RUN_WORD, "numbers of two bytes");
 #else
-_Static_assert(sizeof(struct clew_table_header) == 352, "the header is on disk");
+_Static_assert(sizeof(struct clew_table_header) == 360, "the header is on disk");
 #endif
 
 /* The includer's hook: the 32-bit word number `index` of the table that `header` heads. Must bound the index

@@ -36,13 +36,14 @@ bool make_directories(const std::string& path) {
   return mkdir(path.c_str(), 0700) == 0 || errno == EEXIST;
 }
 
-/// Whether the cached table is of this very file: a build-id alone can be forged or repeated.
-bool is_of(const Table& table, const elf::Image& image) {
+/// Whether the cached table is of this very file: a build-id alone can be forged.
+bool is_of(const Table& table, elf::Image& image) {
   const clew_table_header& header = *table.header();
   std::byte id[sizeof header.build_id] = {};
   const auto build_id = image.build_id();
   std::copy_n(build_id.begin(), std::min(build_id.size(), sizeof id), id);
-  return header.file_bytes == image.size() && std::memcmp(id, header.build_id, sizeof id) == 0;
+  return header.file_bytes == image.size() && std::memcmp(id, header.build_id, sizeof id) == 0 &&
+         header.source_hash == source_hash(image);
 }
 
 void store(const Table& table, const std::string& path) {
@@ -67,7 +68,7 @@ void store(const Table& table, const std::string& path) {
 Result<std::shared_ptr<const Table>> load_or_compile(elf::Image& image, Report* report) {
   const std::string id = image.build_id_hex();
   const auto directory = cache_directory();
-  if (id.size() < 4 || !directory) return compile(image, report);
+  if (id.size() < 4 || !directory || image.fd() < 0) return compile(image, report);
 
   const std::string path = *directory + "/" + id.substr(0, 2) + "/" + id.substr(2) + ".clewtable";
   if (auto cached = Table::map(path); cached && is_of(**cached, image)) {

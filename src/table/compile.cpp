@@ -401,8 +401,9 @@ Result<std::shared_ptr<const Table>> Compiler::run(Report* report) {
   count(report_.defects, "FDEs outside executable segments", outside_);
   count(report_.defects, "rules that a compact table cannot say", dictionary_.unsupported());
 
-  std::vector<std::byte> bytes = encode(programs_, pieces_, dictionary_, {image_.build_id(), image_.size()},
-                                        static_cast<uint32_t>(report_.functions));
+  std::vector<std::byte> bytes =
+      encode(programs_, pieces_, dictionary_, {image_.build_id(), image_.size(), source_hash(image_)},
+             static_cast<uint32_t>(report_.functions));
   report_.rules = dictionary_.rules().size();
   report_.table_bytes = bytes.size();
   report_.build_ns = static_cast<uint64_t>(
@@ -412,6 +413,17 @@ Result<std::shared_ptr<const Table>> Compiler::run(Report* report) {
 }
 
 }  // namespace
+
+uint64_t source_hash(elf::Image& image) {
+  uint64_t hash = 0;
+  for (size_t i = 0; i < image.sections().size(); ++i) {
+    const elf::Section& section = image.sections()[i];
+    if (section.name != ".eh_frame" && section.name != ".debug_frame") continue;
+    const auto bytes = image.section_bytes(section);
+    hash = mix(mix(hash, section.address), hash_bytes(bytes.data(), bytes.size()));
+  }
+  return hash;
+}
 
 Result<std::shared_ptr<const Table>> compile(elf::Image& image, Report* report) {
   return Compiler(image).run(report);

@@ -361,6 +361,7 @@ std::vector<std::byte> encode(const Programs& programs, std::span<const Piece> p
   header.wide_shapes = wide;
   header.function_count = functions;
   header.file_bytes = identity.file_bytes;
+  header.source_hash = identity.source_hash;
   std::copy_n(identity.build_id.begin(), std::min(identity.build_id.size(), sizeof header.build_id),
               reinterpret_cast<std::byte*>(header.build_id));
 

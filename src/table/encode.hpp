@@ -39,6 +39,7 @@ struct Programs {
 struct Identity {
   std::span<const std::byte> build_id;
   uint64_t file_bytes;
+  uint64_t source_hash;
 };
 
 /// Encodes pieces (ascending, disjoint, touching: program 0, which is that of addresses that nothing

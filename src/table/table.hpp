@@ -73,6 +73,9 @@ Result<std::shared_ptr<const Table>> compile(elf::Image& image, Report* report =
 /// there is no cache.
 Result<std::shared_ptr<const Table>> load_or_compile(elf::Image& image, Report* report = nullptr);
 
+/// A hash of the sections that a table of this file is compiled from.
+uint64_t source_hash(elf::Image& image);
+
 /// One row, in address order: for `clew table dump` and tests.
 struct DumpRow {
   uint64_t address;

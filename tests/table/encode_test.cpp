@@ -53,7 +53,7 @@ struct Model {
 
 void expect_equal(const Model& model, const Dictionary& dictionary, uint64_t from, uint64_t to,
                   uint64_t step = 1) {
-  auto table = Table::from_bytes(encode(model.programs, model.pieces, dictionary, {{}, 0}, 0));
+  auto table = Table::from_bytes(encode(model.programs, model.pieces, dictionary, {{}, 0, 0}, 0));
   ASSERT_TRUE(table) << table.error();
   for (uint64_t address = from; address < to; address += step) {
     ASSERT_EQ((*table)->lookup(address), dictionary.rules()[model.at(address)]) << std::hex << address;
@@ -123,7 +123,7 @@ TEST(Encode, ManyShapesTakeWideNumbers) {
 }
 
 TEST(Encode, NothingAtAll) {
-  auto table = Table::from_bytes(encode(Model().programs, {}, Dictionary(), {{}, 0}, 0));
+  auto table = Table::from_bytes(encode(Model().programs, {}, Dictionary(), {{}, 0, 0}, 0));
   ASSERT_TRUE(table) << table.error();
   EXPECT_EQ((*table)->lookup(0), 0u);
   EXPECT_EQ((*table)->lookup(UINT64_MAX), 0u);
@@ -133,7 +133,7 @@ TEST(Check, DamageIsSeen) {
   const Dictionary dictionary = dictionary_of(4);
   Model model;
   model.function(0x1000, 0x1100, {{0, 1}, {5, 2}, {16, 3}});
-  const std::vector<std::byte> bytes = encode(model.programs, model.pieces, dictionary, {{}, 0}, 0);
+  const std::vector<std::byte> bytes = encode(model.programs, model.pieces, dictionary, {{}, 0, 0}, 0);
   EXPECT_TRUE(check(bytes));
   for (size_t at = 0; at < bytes.size(); ++at) {
     for (const int bit : {0, 7}) {
@@ -154,7 +154,7 @@ TEST(Lookup,
     model.function(0x1000 + f * 64, 0x1040 + f * 64,
                    {{0, static_cast<uint16_t>(1 + f % 40)}, {5, 2}, {static_cast<uint32_t>(8 + f), 3}});
   }
-  const std::vector<std::byte> bytes = encode(model.programs, model.pieces, dictionary, {{}, 0}, 0);
+  const std::vector<std::byte> bytes = encode(model.programs, model.pieces, dictionary, {{}, 0, 0}, 0);
   uint64_t sum = 0;
   for (int round = 0; round < 20000; ++round) {
     auto damaged = bytes;

@@ -47,7 +47,7 @@ std::shared_ptr<const table::Table> make_table() {
   cfi::Row root = leaf;
   set(root, CLEW_RIP, cfi::RuleKind::kUndefined, 0);
   add(kRoot, root);
-  auto table = table::Table::from_bytes(table::encode(programs, pieces, dictionary, {{}, 0}, 3));
+  auto table = table::Table::from_bytes(table::encode(programs, pieces, dictionary, {{}, 0, 0}, 3));
   EXPECT_TRUE(table) << table.error();
   return *table;
 }
