@@ -43,17 +43,8 @@ enum class Code : uint8_t {
 ///                  that is set up as frame pointer, else by rsp. Functions behind it in `code` that it, or a
 ///                  function reached, calls are followed as well, and those that begin with push rbp; mov
 ///                  rbp, rsp.
-///   kSignalReturn  CFA = *(rsp + 160), special. Where the registers are takes expressions that a rule alone
-///   cannot
-///                  say (bp is CLEW_BP_IN_SAVES, saves 0): compile signal_return_cfi() instead to have all of
-///                  it.
+///   kSignalReturn  CLEW_CFA_SIGFRAME over the sequence.
 std::vector<Row> rows(Code kind, std::span<const std::byte> code, uint64_t address);
-
-/// Call frame instructions (DWARF) that describe the kernel's signal frame at a signal return sequence: CFA
-/// is the interrupted rsp, every general register and rip lie in the ucontext at rsp. For a CIE with
-/// augmentation 'S', code alignment 1, data alignment -8, return register 16. They hold at both of the
-/// sequence's instructions.
-std::span<const std::byte> signal_return_cfi();
 
 /// Whether `code` begins with the signal return sequence (x86-64: mov $15, %eax or %rax; syscall).
 bool is_signal_return(std::span<const std::byte> code);

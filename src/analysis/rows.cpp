@@ -163,43 +163,10 @@ std::vector<Row> signal_return_rows(std::span<const std::byte> code, uint64_t ad
   std::vector<Row> rows;
   size_t length = signal_return_length(code);
   if (length > 0)
-    append(rows, address, clew_rule_make(CLEW_CFA_DEREF, CLEW_RSP, 160, CLEW_BP_IN_SAVES, 0, true));
+    append(rows, address, clew_rule_make(CLEW_CFA_SIGFRAME, CLEW_RSP, 0, CLEW_BP_UNCHANGED, 0, false));
   if (length < code.size()) append(rows, address + length, kNone);
   return rows;
 }
-
-// At the signal return sequence rsp points at struct ucontext: uc_flags, uc_link, uc_stack (24 bytes), then
-// at 40 the sigcontext: r8..r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip
-// (arch/x86/include/uapi/asm/sigcontext.h).
-constexpr std::array<uint8_t, CLEW_REGISTERS> kContextOrder = {
-    8,        9,        10,       11,       12,       13,       14,       15,      CLEW_RDI,
-    CLEW_RSI, CLEW_RBP, CLEW_RBX, CLEW_RDX, CLEW_RAX, CLEW_RCX, CLEW_RSP, CLEW_RIP};
-constexpr unsigned kContextOffset = 40;
-constexpr size_t kCfaBytes = 6, kRegisterBytes = 6;
-
-constexpr auto make_signal_cfi() {
-  std::array<std::byte, kCfaBytes + CLEW_REGISTERS * kRegisterBytes> bytes{};
-  size_t at = 0;
-  auto put = [&](unsigned byte) { bytes[at++] = static_cast<std::byte>(byte); };
-  auto put_offset = [&](unsigned offset) {  // SLEB128 of 40..168, always in two bytes
-    put((offset & 0x7f) | 0x80);
-    put(offset >> 7);
-  };
-  put(0x0f);  // DW_CFA_def_cfa_expression: DW_OP_breg7 (rsp) 160; DW_OP_deref
-  put(4);
-  put(0x77);
-  put_offset(kContextOffset + 8 * 15);
-  put(0x06);
-  for (unsigned slot = 0; slot < CLEW_REGISTERS; ++slot) {
-    put(0x10);  // DW_CFA_expression: register at DW_OP_breg7 (rsp) offset
-    put(kContextOrder[slot]);
-    put(3);
-    put(0x77);
-    put_offset(kContextOffset + 8 * slot);
-  }
-  return bytes;
-}
-constexpr auto kSignalCfi = make_signal_cfi();
 
 }  // namespace
 
@@ -218,8 +185,6 @@ std::vector<Row> rows(Code kind, std::span<const std::byte> code, uint64_t addre
   }
   return {};
 }
-
-std::span<const std::byte> signal_return_cfi() { return kSignalCfi; }
 
 bool is_signal_return(std::span<const std::byte> code) { return signal_return_length(code) != 0; }
 

@@ -97,4 +97,32 @@ enum {
       0x200 /* the rule comes from instruction analysis, no table of the file vouches for it */
 };
 
+/* The words of struct ucontext (x86-64 Linux, asm/ucontext.h and asm/sigcontext.h) that hold the interrupted
+ * registers: uc_flags, uc_link and uc_stack take 40 bytes, then r8 ... r15, rdi, rsi, rbp, rbx, rdx, rax,
+ * rcx, rsp, rip. */
+static inline uint32_t clew_sigcontext_register(uint32_t index) {
+  switch (index) {
+    case 8:
+      return CLEW_RDI;
+    case 9:
+      return CLEW_RSI;
+    case 10:
+      return CLEW_RBP;
+    case 11:
+      return CLEW_RBX;
+    case 12:
+      return CLEW_RDX;
+    case 13:
+      return CLEW_RAX;
+    case 14:
+      return CLEW_RCX;
+    case 15:
+      return CLEW_RSP;
+    case 16:
+      return CLEW_RIP;
+    default:
+      return CLEW_R8 + index;
+  }
+}
+
 #endif
