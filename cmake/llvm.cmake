@@ -4,7 +4,7 @@ set(CLEW_LLVM_ROOT /usr/lib/llvm-19 CACHE PATH "Where LLVM 19 is installed")
 set(CLEW_LLVM_INCLUDE ${CLEW_LLVM_ROOT}/include)
 set(CLEW_LLVM_LIBS)
 foreach(lib DebugInfoDWARF Object IRReader AsmParser BitReader Core Remarks BitstreamReader MCParser MC TextAPI
-            DebugInfoCodeView DebugInfoMSF BinaryFormat TargetParser Demangle Support)
+            DebugInfoCodeView DebugInfoMSF BinaryFormat TargetParser Support Demangle)
   list(APPEND CLEW_LLVM_LIBS ${CLEW_LLVM_ROOT}/lib/libLLVM${lib}.a)
 endforeach()
 list(APPEND CLEW_LLVM_LIBS zstd z ${CMAKE_DL_LIBS} m)

@@ -41,7 +41,7 @@ Functions::Functions(const Profile& profile) {
     first_.push_back(numbers_.size());
     if (i == 0) continue;
     for (const ReadLine& line : location.lines) {
-      if (line.function == 0) {
+      if (profile.strings[line.function].empty()) {
         numbers_.push_back(number_of(unknown_name(profile, location.place)));
         continue;
       }

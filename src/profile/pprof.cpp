@@ -39,6 +39,7 @@ class Encoder {
     samples();
     mappings();
     locations();
+    no_frames_locations();
     uint64_t first = UINT64_MAX;
     for (const ReadSample& sample : profile_.samples) first = std::min(first, sample.time_ns);
     if (!profile_.samples.empty())
@@ -94,7 +95,12 @@ class Encoder {
       const std::vector<uint32_t>& stack = profile_.stacks[first.stack];
       const int64_t values[] = {static_cast<int64_t>(count), static_cast<int64_t>(weight_ns)};
       protozero::pbf_writer message(message_, 2);
-      message.add_packed_uint64(1, stack.begin(), stack.end());
+      if (stack.empty()) {
+        const uint64_t stand_in = no_frames_location(first.end);
+        message.add_packed_uint64(1, &stand_in, &stand_in + 1);
+      } else {
+        message.add_packed_uint64(1, stack.begin(), stack.end());
+      }
       message.add_packed_int64(2, std::begin(values), std::end(values));
       label(message, "pid", first.pid);
       label(message, "tid", first.tid);
@@ -151,6 +157,25 @@ class Encoder {
         line.add_uint64(1, id);
         if (number) line.add_int64(2, number);
       }
+    }
+  }
+
+  // pprof shows a sample only by its locations: one that has none gets a location that says why.
+  uint64_t no_frames_location(clew_end end) const { return profile_.locations.size() + end; }
+
+  void no_frames_locations() {
+    for (uint32_t end = 0; end <= CLEW_END_COUNT; ++end) {
+      const auto reason = static_cast<clew_end>(end);
+      const bool used =
+          std::any_of(profile_.samples.begin(), profile_.samples.end(), [&](const ReadSample& sample) {
+            return sample.end == reason && profile_.stacks[sample.stack].empty();
+          });
+      if (!used) continue;
+      const uint64_t function = function_named(no_frames_name(reason));
+      protozero::pbf_writer message(message_, 4);
+      message.add_uint64(1, no_frames_location(reason));
+      protozero::pbf_writer line(message, 4);
+      line.add_uint64(1, function);
     }
   }
 
