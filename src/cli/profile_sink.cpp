@@ -61,6 +61,8 @@ uint32_t ProfileSink::source_of(const process::Mapping& mapping) {
     source->mapping.build_id = module.build_id;
     source->file.build_id = module.build_id;
     if (!module.path.empty()) source->mapping.path = module.path;
+    const std::string& path = source->mapping.path;
+    source->file.name = path.substr(path.rfind('/') + 1);
     if (module.image) {
       if (module.image->fd() >= 0) {
         source->file.path = "/proc/self/fd/" + std::to_string(module.image->fd());

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdio>
 #include <optional>
 #include <string_view>
 #include <unordered_map>
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "elf/image.hpp"
+#include "symbolize/function_ranges.hpp"
 
 namespace clew::symbolize {
 namespace {
@@ -54,6 +56,13 @@ std::optional<elf::Image> open_image(int fd, const char* name) {
   return std::move(*image);
 }
 
+/// A function by its address, to which the Symbolizer adds the file's name.
+std::string unnamed_function(uint64_t start) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%c+0x%llx", kUnnamedMark, static_cast<unsigned long long>(start));
+  return text.data();
+}
+
 }  // namespace
 
 struct Object::State {
@@ -66,6 +75,7 @@ struct Object::State {
   std::unordered_map<const llvm::DWARFUnit*, bool> units;  // seen by `dwarf`: may their DIEs be parsed?
   uint64_t unit_bytes = 0;
   std::unordered_map<std::string, std::string> demangled;
+  std::optional<FunctionRanges> unnamed;
 
   bool load_sections(elf::Image& from);
   void open_dwarf();
@@ -233,6 +243,11 @@ Lines Object::lines(uint64_t address) {
   }
   for (Line& line : lines) {
     if (!line.function.empty()) line.function = state.readable(line.function);
+  }
+  if (lines.empty() && state.image) {
+    if (!state.unnamed) state.unnamed.emplace(*state.image);
+    if (const auto start = state.unnamed->start_of(address))
+      lines.push_back({unnamed_function(*start), "", 0});
   }
   return lines;
 }

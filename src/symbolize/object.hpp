@@ -11,6 +11,10 @@ namespace clew::symbolize {
 
 enum class Depth : uint8_t { kDwarf, kSymbols };
 
+/// What a function's "name" begins with that is only an address: no name from a file holds a control
+/// character.
+constexpr char kUnnamedMark = '\x01';
+
 class Object {
  public:
   /// `debug_fd` may be -1; a debug file whose build-id is not `build_id` is left aside. The descriptors are

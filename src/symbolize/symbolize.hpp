@@ -26,9 +26,10 @@ using Lines = std::vector<Line>;
 
 /// The file to symbolize from.
 struct File {
-  std::string path;        // a path that opens in this process (may be /proc/self/fd/N)
-  std::string debug_path;  // a separate debug file, "" where none is
-  std::string build_id;    // hex; "" where none is
+  std::string path;           // a path that opens in this process (may be /proc/self/fd/N)
+  std::string debug_path;     // a separate debug file, "" where none is
+  std::string build_id = {};  // hex; "" where none is
+  std::string name = {};      // for functions without one: "[name+0xSTART]"; "" leaves them unnamed
 };
 
 /// How much CPU time the child may spend without a chunk of answers before it is taken for stalled.
@@ -38,7 +39,8 @@ struct Limits {
 };
 
 /// Symbolizes batches, one file at a time. DWARF where there is any, else symbol tables (.symtab, .dynsym,
-/// .gnu_debugdata). Not thread-safe.
+/// .gnu_debugdata); code without a symbol goes by where its function starts, as unwind entries say. Not
+/// thread-safe.
 ///
 /// The first batch forks the child that reads the files (see worker.hpp); it stays until the Symbolizer goes.
 class Symbolizer {

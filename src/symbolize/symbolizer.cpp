@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "symbolize/object.hpp"
 #include "symbolize/symbolize.hpp"
 #include "symbolize/worker.hpp"
 
@@ -95,6 +96,14 @@ std::vector<Lines> Symbolizer::symbolize(const File& file, std::span<const uint6
     }
   }
   answers.resize(addresses.size());
+  for (Lines& lines : answers) {
+    if (lines.size() != 1 || !lines[0].function.starts_with(kUnnamedMark)) continue;
+    if (file.name.empty()) {
+      lines.clear();
+    } else {
+      lines[0].function = "[" + sanitize(file.name) + lines[0].function.substr(1) + "]";
+    }
+  }
   return answers;
 }
 

@@ -190,6 +190,25 @@ TEST_F(Compiled, Rust) {
   }
 }
 
+// Where nothing has a name, code is known by the start of its function: the whole file's symbols say where
+// that is.
+TEST_F(Compiled, UnnamedFunctionsGoByTheirStart) {
+  const std::string file = compile("-O1 -fno-inline -no-pie");
+  const uint64_t start = address_of(file, "plain_c");
+  ASSERT_NE(start, 0U);
+  shell("strip -o stripped " + file);
+  std::ostringstream expected;
+  expected << "[lib.so+0x" << std::hex << start << "]";
+  Symbolizer symbolizer;
+  File stripped{path("stripped"), "", "", "lib.so"};
+  const auto named = symbolizer.symbolize(stripped, std::vector<uint64_t>{start, start + 3});
+  ASSERT_EQ(named[0].size(), 1U);
+  EXPECT_EQ(named[0][0].function, expected.str());
+  EXPECT_EQ(named[1][0].function, expected.str());
+  stripped.name.clear();
+  EXPECT_TRUE(symbolizer.symbolize(stripped, std::vector<uint64_t>{start})[0].empty());
+}
+
 TEST_F(Compiled, AddressesOutsideAnyFunction) {
   const std::string file = compile("-O2 -g");
   const std::vector<uint64_t> outside{0, 1, 0x7fffffffffff, ~uint64_t{0}};
