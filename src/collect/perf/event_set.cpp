@@ -93,6 +93,7 @@ int EventSet::add_target(const EventPlan& plan, pid_t tid) {
       perf_event_attr sample =
           sample_attr(rights_, plan.period_ns, kStackSizes[size], on_exec && size == plan.first_size);
       sample.inherit = !plan.all;
+      sample.exclude_idle = plan.all;
       sample.disabled = on_exec || size != plan.first_size;
       sample.read_format = sideband.read_format;
       error = add(sample);

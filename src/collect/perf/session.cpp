@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
+#include <cstdio>
 #include <cstring>
 #include <ctime>
 
@@ -53,6 +55,20 @@ std::vector<pid_t> running_processes() {
   return pids;
 }
 
+/// CPU time of the whole machine so far but idle time: the first line of /proc/stat, in ticks
+/// (user nice system idle iowait irq softirq ...).
+uint64_t machine_cpu_ns() {
+  std::FILE* file = std::fopen("/proc/stat", "re");
+  if (file == nullptr) return 0;
+  std::array<unsigned long long, 7> ticks = {};
+  const int read = std::fscanf(file, "cpu %llu %llu %llu %llu %llu %llu %llu", &ticks[0], &ticks[1],
+                               &ticks[2], &ticks[3], &ticks[4], &ticks[5], &ticks[6]);
+  std::fclose(file);
+  if (read != 7) return 0;
+  const uint64_t busy = ticks[0] + ticks[1] + ticks[2] + ticks[5] + ticks[6];
+  return busy * 1'000'000'000 / static_cast<uint64_t>(std::max(1L, sysconf(_SC_CLK_TCK)));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::start(const SessionOptions& options, Sink sink) {
@@ -82,6 +98,7 @@ Session::Session(const SessionOptions& options, EventSet events, Sink sink)
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       wanted_size_(kFirstSize) {
   busy_until_ns_ = monotonic_ns() + 10 * kBusyNs;
+  if (adopt_all_) machine_cpu_before_ns_ = machine_cpu_ns();
   unwind_thread_ = std::thread([this] { unwind(); });
   drain_thread_ = std::thread([this] { drain(); });
   pthread_setname_np(unwind_thread_.native_handle(), "clew-unwind");
@@ -184,7 +201,7 @@ void Session::stop() {
   drain_thread_.join();
   unwind_thread_.join();
   final_ = counters();
-  final_.cpu_used_ns = events_.cpu_time_ns();
+  final_.cpu_used_ns = adopt_all_ ? machine_cpu_ns() - machine_cpu_before_ns_ : events_.cpu_time_ns();
   // LOST records are written only when a later record fits; the kernel's own count misses none.
   final_.lost_in_kernel = std::max(final_.lost_in_kernel, events_.kernel_lost());
   stopped_ = true;

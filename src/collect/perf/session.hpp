@@ -75,6 +75,7 @@ class Session {
   uint64_t period_ns_;
   std::vector<pid_t> adopt_;
   bool adopt_all_;
+  uint64_t machine_cpu_before_ns_ = 0;
   RoundQueue queue_;
   Unwinder unwinder_;
   process::UniqueFd wake_;  // an eventfd: ends the drain thread's wait

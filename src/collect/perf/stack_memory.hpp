@@ -28,6 +28,8 @@ class StackMemory {
   /// Makes the pages of [from, to) resident, page by page until one cannot be; the same ones at most every 10
   /// ms. Returns how many could be touched.
   size_t touch(pid_t pid, pid_t tid, uint64_t from, uint64_t to, uint64_t now_ns);
+  /// Makes what is mapped of the main stack of a program that has just started resident.
+  static void prepare_main_stack(pid_t pid);
   void forget(pid_t pid);
 
  private:

@@ -38,20 +38,32 @@ void Unwinder::take(std::unique_ptr<Round> round) {
   rounds_.push_back(std::move(round));
   for (uint32_t i = 0; i < added->entries.size(); ++i) {
     const Entry& entry = added->entries[i];
-    Pending pending = {entry.time_ns, order_++, added, i, false};
-    Mmap2 record = {};
-    if (entry.type == PERF_RECORD_MMAP2 && read_mmap2(entry_bytes(*added, entry), record)) {
-      opened_.emplace(pending.order, tree_.open(record));
-      pending.opened = true;
-    }
-    pending_.push_back(pending);
+    const uint64_t order = order_++;
+    pending_.push_back({entry.time_ns, order, added, i, arrive(*added, entry, order)});
   }
   std::ranges::sort(pending_, [](const Pending& a, const Pending& b) {
     return a.time_ns != b.time_ns ? a.time_ns < b.time_ns : a.order < b.order;
   });
-  use_until(start_ns > kWindowNs ? start_ns - kWindowNs : 0);
   if (added->entries.empty()) release(added);
+  use_until(start_ns > kWindowNs ? start_ns - kWindowNs : 0);
   tree_.forget_ended(start_ns > kKeepEndedNs ? start_ns - kKeepEndedNs : 0);
+}
+
+/// What cannot wait for an entry's turn, because a process may be gone by then. Returns whether a mapping was
+/// opened.
+bool Unwinder::arrive(const Round& round, const Entry& entry, uint64_t order) {
+  const std::span<const std::byte> bytes = entry_bytes(round, entry);
+  Comm comm = {};
+  if (entry.type == PERF_RECORD_COMM && read_comm(bytes, entry.misc, comm) && comm.exec) {
+    starting_.insert(static_cast<pid_t>(comm.pid));
+  }
+  Mmap2 mapping = {};
+  if (entry.type != PERF_RECORD_MMAP2 || !read_mmap2(bytes, mapping)) return false;
+  if (starting_.erase(static_cast<pid_t>(mapping.pid)) != 0) {
+    StackMemory::prepare_main_stack(static_cast<pid_t>(mapping.pid));
+  }
+  opened_.emplace(order, tree_.open(mapping));
+  return true;
 }
 
 void Unwinder::finish() {

@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -56,6 +57,7 @@ class Unwinder {
     bool opened;  // its mapping is in opened_
   };
 
+  bool arrive(const Round& round, const Entry& entry, uint64_t order);
   void use_until(uint64_t time_ns);
   void use(const Pending& pending);
   void sample(const Sample& sample);
@@ -79,6 +81,7 @@ class Unwinder {
   uint64_t order_ = 0;
   uint64_t used_until_ns_ = 0;
   std::unordered_map<pid_t, uint64_t> refreshed_at_ns_;
+  std::set<pid_t> starting_;  // an exec was seen, its mappings not yet
 
   std::vector<clew_frame> walked_;
   std::vector<TraceFrame> frames_;
