@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -224,6 +225,9 @@ std::optional<std::string> missing_command(const std::string& name) {
   const auto problem = [&name](const char* why) { return "cannot run '" + name + "': " + why; };
   if (name.empty()) return problem("the name is empty");
   if (name.find('/') != std::string::npos) {
+    struct stat file = {};
+    if (stat(name.c_str(), &file) != 0) return problem(std::strerror(errno));
+    if (S_ISDIR(file.st_mode)) return problem("it is a directory");
     if (access(name.c_str(), X_OK) != 0) return problem(std::strerror(errno));
     return std::nullopt;
   }

@@ -1,0 +1,467 @@
+// clew record as an ordinary user runs it: in a child process without privileges, on programs compiled here
+// whose chains are known from their source.
+#include <fcntl.h>
+#include <grp.h>
+#include <gtest/gtest.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <set>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cli/cli.hpp"
+#include "collect/perf/perf_event.hpp"
+#include "profile/profile.hpp"
+
+namespace clew::cli {
+namespace {
+
+constexpr uid_t kNobody = 65534;
+
+std::string contents(const std::string& path) {
+  std::ifstream file(path);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+struct Ran {
+  int status = -1;  // as a shell gives it
+  std::string out, err;
+};
+
+class Record : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto rights = collect::perf::probe_rights(false); !rights) GTEST_SKIP() << rights.error();
+    std::string name = (std::filesystem::temp_directory_path() / "clew-record-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    chmod(folder_.c_str(), 0777);
+  }
+  void TearDown() override {
+    std::error_code ignored;
+    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
+  }
+
+  /// Starts `clew WORDS...` in the test's folder as an ordinary user; `before` runs in the child first.
+  pid_t start(const std::vector<std::string>& words, const std::function<void()>& before = {}) {
+    const pid_t child = fork();
+    if (child != 0) return child;
+    const int out = open(path("out").c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0644);
+    const int err = open(path("err").c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0644);
+    dup2(out, 1);
+    dup2(err, 2);
+    if (geteuid() == 0) {
+      if (setgroups(0, nullptr) != 0 || setresgid(kNobody, kNobody, kNobody) != 0 ||
+          setresuid(kNobody, kNobody, kNobody) != 0) {
+        _exit(99);
+      }
+      prctl(PR_SET_DUMPABLE, 1);  // as after an exec of the real program
+    }
+    setenv("CLEW_CACHE_DIR", path("cache").c_str(), 1);
+    if (chdir(folder_.c_str()) != 0) _exit(99);
+    if (before) before();
+    std::vector<std::string> copies = words;
+    copies.insert(copies.begin(), "clew");
+    std::vector<char*> argv;
+    for (std::string& word : copies) argv.push_back(word.data());
+    _exit(run(static_cast<int>(argv.size()), argv.data()));
+  }
+
+  Ran wait_for(pid_t child) {
+    Ran ran;
+    int status = 0;
+    waitpid(child, &status, 0);
+    ran.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    ran.out = contents(path("out"));
+    ran.err = contents(path("err"));
+    return ran;
+  }
+
+  Ran clew(const std::vector<std::string>& words, const std::function<void()>& before = {}) {
+    return wait_for(start(words, before));
+  }
+
+  /// Compiles a C program into the test's folder.
+  std::string compile(const std::string& name, const std::string& source, const std::string& flags = "-O1") {
+    std::ofstream(path(name + ".c")) << source;
+    const std::string command = "cc -g -fomit-frame-pointer -fno-optimize-sibling-calls " + flags + " -o " +
+                                path(name) + " " + path(name + ".c");
+    EXPECT_EQ(std::system(command.c_str()), 0) << command;
+    return path(name);
+  }
+
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+
+  profile::Profile recording() {
+    auto profile = profile::read(path("clew.otlp.zst"));
+    EXPECT_TRUE(profile) << (profile ? "" : profile.error());
+    return profile ? std::move(*profile) : profile::Profile();
+  }
+
+  std::string folder_;
+};
+
+/// Function names of a sample, root first, joined by ';'.
+std::string chain(const profile::Profile& profile, const profile::ReadSample& sample) {
+  std::string text;
+  const std::vector<uint32_t>& stack = profile.stacks[sample.stack];
+  for (auto location = stack.rbegin(); location != stack.rend(); ++location) {
+    const auto& lines = profile.locations[*location].lines;
+    for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
+      text += (text.empty() ? "" : ";") + profile.strings[line->function];
+    }
+  }
+  return text;
+}
+
+size_t count(const profile::Profile& profile, const std::function<bool(const profile::ReadSample&)>& is) {
+  return static_cast<size_t>(std::ranges::count_if(profile.samples, is));
+}
+
+size_t incomplete(const profile::Profile& profile) {
+  return count(profile, [](const auto& sample) { return sample.end != CLEW_END_ROOT; });
+}
+
+constexpr const char* kSpin = R"(
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+#include <sys/wait.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+static volatile unsigned long sink;
+/* Burns CPU time of this thread, ms. */
+__attribute__((noinline)) void spin(long ms) {
+  struct timespec start, now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start);
+  do {
+    for (int i = 0; i < 20000; i++) sink += i;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  } while ((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 < ms);
+}
+)";
+
+TEST_F(Record, EveryStackOfAProgramReachesItsRoot) {
+  const std::string program = compile("known", std::string(kSpin) + R"(
+__attribute__((noinline)) void leaf(void) { spin(400); sink++; }
+__attribute__((noinline)) void middle(void) { leaf(); sink++; }
+__attribute__((noinline)) void outer(void) { middle(); sink++; }
+int main(void) { outer(); return 7; }
+)");
+  const Ran ran = clew({"record", "--", program});
+  EXPECT_EQ(ran.status, 7) << ran.err;
+  EXPECT_EQ(ran.out, "");  // the command's own
+  const profile::Profile profile = recording();
+  ASSERT_GT(profile.samples.size(), 100u);
+  EXPECT_EQ(incomplete(profile), 0u);
+  EXPECT_EQ(profile.totals.lost, 0u);
+  const size_t known = count(profile, [&](const auto& sample) {
+    return chain(profile, sample).find("main;outer;middle;leaf;spin") != std::string::npos;
+  });
+  EXPECT_GT(known, profile.samples.size() * 9 / 10);
+  // The time between the samples is what the kernel accounts, but for the start-up and time in the kernel.
+  uint64_t sampled_ns = 0;
+  for (const auto& sample : profile.samples) sampled_ns += sample.weight_ns;
+  EXPECT_GT(profile.totals.cpu_used_ns, 350'000'000u);
+  EXPECT_LE(sampled_ns, profile.totals.cpu_used_ns * 105 / 100);
+}
+
+TEST_F(Record, TheCommandsStatusIsPassedOn) {
+  EXPECT_EQ(clew({"record", "--", "sh", "-c", "exit 3"}).status, 3);
+  EXPECT_EQ(clew({"record", "--", "sh", "-c", "kill -9 $$"}).status, 137);
+  EXPECT_EQ(clew({"record", "--", "sh", "-c", "exit 0"}).status, 0);
+}
+
+TEST_F(Record, TheCommandsWordsAreItsOwn) {
+  const Ran ran = clew({"record", "--", "echo", "-o", "--", "--help"});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(ran.out, "-o -- --help\n");
+}
+
+TEST_F(Record, AMissingCommandIsOneLineAndNoRecording) {
+  for (const char* name : {"no-such-command-here", "./no-such-file", "/"}) {
+    const Ran ran = clew({"record", "--", name});
+    EXPECT_EQ(ran.status, 125);
+    EXPECT_EQ(std::ranges::count(ran.err, '\n'), 1) << ran.err;
+    EXPECT_NE(ran.err.find(std::string("cannot run '") + name + "'"), std::string::npos) << ran.err;
+  }
+  EXPECT_FALSE(std::filesystem::exists(path("clew.otlp.zst")));
+}
+
+TEST_F(Record, AnUnwritableOutputStopsBeforeTheCommandRuns) {
+  const Ran ran = clew({"record", "-o", "/proc/clew.otlp.zst", "--", "touch", "ran"});
+  EXPECT_EQ(ran.status, 125);
+  EXPECT_EQ(std::ranges::count(ran.err, '\n'), 1) << ran.err;
+  EXPECT_FALSE(std::filesystem::exists(path("ran")));
+}
+
+TEST_F(Record, OptionsThatMakeNoSense) {
+  EXPECT_EQ(clew({"record"}).status, 2);
+  EXPECT_EQ(clew({"record", "-p", "1", "-a"}).status, 2);
+  EXPECT_EQ(clew({"record", "-F", "0", "--", "true"}).status, 125);
+  const Ran bpf = clew({"record", "--collector", "bpf", "--", "true"});
+  EXPECT_EQ(bpf.status, 125);
+  EXPECT_NE(bpf.err.find("not built in yet"), std::string::npos) << bpf.err;
+  const Ran gone = clew({"record", "-p", "2147483000"});
+  EXPECT_EQ(gone.status, 2);
+  EXPECT_NE(gone.err.find("no process 2147483000"), std::string::npos) << gone.err;
+  EXPECT_EQ(std::ranges::count(gone.err, '\n'), 1) << gone.err;
+}
+
+/// From here on perf_event_open fails as at kernel.perf_event_paranoid 3.
+void forbid_perf() {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_perf_event_open, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program = {.len = std::size(filter), .filter = filter};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+    _exit(99);
+  }
+}
+
+TEST_F(Record, WherePerfIsForbiddenItSaysWhatToDo) {
+  const Ran ran = clew({"record", "--", "touch", "ran"}, forbid_perf);
+  EXPECT_EQ(ran.status, 125);
+  EXPECT_EQ(std::ranges::count(ran.err, '\n'), 1) << ran.err;
+  EXPECT_NE(ran.err.find("perf_event_paranoid"), std::string::npos) << ran.err;
+  EXPECT_NE(ran.err.find("sysctl"), std::string::npos) << ran.err;
+  EXPECT_FALSE(std::filesystem::exists(path("ran")));
+  EXPECT_FALSE(std::filesystem::exists(path("clew.otlp.zst")));
+}
+
+/// Waits, without end but the test's own, until a file is there.
+void wait_for_file(const std::string& name) {
+  while (!std::filesystem::exists(name)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+}
+
+TEST_F(Record, AnInterruptEndsTheCommandAndKeepsTheRecording) {
+  const std::string program = compile("endless", std::string(kSpin) + R"(
+int main(int argc, char** argv) {
+  FILE_MARK
+  for (;;) spin(1000);
+}
+)",
+                                      "-O1 '-DFILE_MARK=spin(100); { int fd = creat(argv[1], 0644); "
+                                      "close(fd); }' -include fcntl.h -Wno-unused");
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const std::string mark = path("mark" + std::to_string(signal));
+    const pid_t child = start({"record", "--", program, mark});
+    wait_for_file(mark);
+    kill(child, signal);
+    const Ran ran = wait_for(child);
+    EXPECT_EQ(ran.status, 128 + signal) << ran.err;
+    EXPECT_GT(recording().samples.size(), 20u);
+  }
+}
+
+TEST_F(Record, AnInterruptThatTheCommandIgnoresStillEndsTheRecording) {
+  const std::string mark = path("mark");
+  const pid_t child =
+      start({"record", "--", "sh", "-c", "trap '' INT; touch mark; while [ ! -e stop ]; do :; done"});
+  wait_for_file(mark);
+  kill(child, SIGINT);
+  const Ran ran = wait_for(child);
+  std::ofstream(path("stop")) << "now";
+  EXPECT_EQ(ran.status, 130) << ran.err;
+  EXPECT_GT(recording().samples.size(), 0u);
+}
+
+TEST_F(Record, ARunningProcessWithItsThreadsAndLaterChildren) {
+  const std::string program = compile("threads", std::string(kSpin) + R"(
+#include <fcntl.h>
+__attribute__((noinline)) void in_thread(void) { spin(50); sink++; }
+__attribute__((noinline)) void in_later_thread(void) { spin(50); sink++; }
+__attribute__((noinline)) void in_child(void) { spin(50); sink++; }
+static void* first(void* p) { for (;;) in_thread(); return p; }
+static void* later(void* p) { for (;;) in_later_thread(); return p; }
+int main(int argc, char** argv) {
+  pthread_t t;
+  pthread_create(&t, 0, first, 0);
+  close(creat(argv[1], 0644));
+  while (access(argv[2], F_OK)) usleep(1000);
+  pthread_create(&t, 0, later, 0);
+  if (fork() == 0) for (int i = 0; i < 20; i++) in_child();
+  spin(argc * 300);
+  return 0;
+}
+)",
+                                      "-O1 -pthread");
+  const std::string mark = path("mark"), go = path("go");
+  const pid_t target = fork();
+  if (target == 0) {
+    if (geteuid() == 0 && (setgroups(0, nullptr) != 0 || setresgid(kNobody, kNobody, kNobody) != 0 ||
+                           setresuid(kNobody, kNobody, kNobody) != 0)) {
+      _exit(99);
+    }
+    execl(program.c_str(), program.c_str(), mark.c_str(), go.c_str(), nullptr);
+    _exit(99);
+  }
+  wait_for_file(mark);
+  const pid_t child = start({"record", "-p", std::to_string(target)});
+  // The recording is under way once its file is there.
+  wait_for_file(path("clew.otlp.zst"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  std::ofstream(go) << "go";
+  const Ran ran = wait_for(child);  // ends with the target
+  waitpid(target, nullptr, 0);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  const profile::Profile profile = recording();
+  EXPECT_EQ(incomplete(profile), 0u);
+  for (const char* name : {"in_thread", "in_later_thread", "in_child", "main"}) {
+    EXPECT_GT(
+        count(profile, [&](const auto& s) { return chain(profile, s).find(name) != std::string::npos; }), 0u)
+        << name;
+  }
+  EXPECT_GT(count(profile, [&](const auto& s) { return s.pid != target; }), 0u);
+}
+
+TEST_F(Record, NoSampleOfManyShortProcessesLacksItsMappings) {
+  const std::string program = compile("storm", std::string(kSpin) + R"(
+__attribute__((noinline)) void execed(void) { spin(6); sink++; }
+__attribute__((noinline)) void forked(void) { spin(4); sink++; }
+int main(int argc, char** argv) {
+  if (argc > 1) { execed(); return 0; }
+  for (int i = 0; i < 60; i++) {
+    if (fork() == 0) {
+      forked();
+      if (i % 2) execl(argv[0], argv[0], "x", (char*)0);
+      _exit(0);
+    }
+    if (i % 4 == 3) while (wait(0) > 0) {}
+  }
+  while (wait(0) > 0) {}
+  return 0;
+}
+)");
+  const Ran ran = clew({"record", "--", program});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  const profile::Profile profile = recording();
+  std::set<pid_t> pids;
+  for (const auto& sample : profile.samples) {
+    pids.insert(sample.pid);
+    EXPECT_EQ(sample.end, CLEW_END_ROOT) << clew_end_name(sample.end) << " " << chain(profile, sample);
+    for (const uint32_t location : profile.stacks[sample.stack]) {
+      EXPECT_NE(profile.locations[location].place.mapping, 0u);
+    }
+  }
+  EXPECT_GT(pids.size(), 50u);
+  EXPECT_GT(
+      count(profile,
+            [&](const auto& s) { return chain(profile, s).find("main;execed;spin") != std::string::npos; }),
+      30u);
+}
+
+TEST_F(Record, TheCopiedSizeFollowsTheWholeTree) {
+  // Stacks of some 50 KiB in a process and in what it forks before and after the size was switched.
+  const std::string program = compile("deep", std::string(kSpin) + R"(
+__attribute__((noinline)) void deep(int n, long ms) {
+  char room[1000];
+  memset(room, n, sizeof room);
+  if (n > 0) deep(n - 1, ms); else spin(ms);
+  sink += room[n];
+}
+int main(void) {
+  int before = fork();
+  deep(50, 200);
+  int after = fork();
+  deep(50, 500);
+  int last = fork();
+  deep(50, 150);
+  while (wait(0) > 0) {}
+  return 0 * (before + after + last);
+}
+)");
+  const Ran ran = clew({"record", "--", program});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  const profile::Profile profile = recording();
+  ASSERT_GT(profile.samples.size(), 1000u);
+  std::vector<profile::ReadSample> samples = profile.samples;
+  std::ranges::sort(samples, {}, &profile::ReadSample::time_ns);
+  const uint64_t start_ns = samples.front().time_ns;
+  std::set<pid_t> pids;
+  for (const auto& sample : samples) {
+    pids.insert(sample.pid);
+    // One cut sample switches the tree; on a busy machine that may take a while.
+    if (sample.time_ns > start_ns + 1'000'000'000) {
+      EXPECT_EQ(sample.end, CLEW_END_ROOT) << clew_end_name(sample.end);
+    }
+  }
+  EXPECT_EQ(pids.size(), 8u);
+  EXPECT_LT(incomplete(profile), profile.samples.size() / 5);
+}
+
+TEST_F(Record, SamplesOfTheKernelAreJoinedToTheProgramsStack) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  const std::string program = compile("reader", std::string(kSpin) + R"(
+#include <fcntl.h>
+__attribute__((noinline)) void reads(void) {
+  static char room[1 << 20];
+  int fd = open("/dev/zero", O_RDONLY);
+  for (int i = 0; i < 3000; i++) sink += read(fd, room, sizeof room);
+}
+int main(void) { reads(); return 0; }
+)");
+  const pid_t child = fork();
+  if (child == 0) {
+    if (chdir(folder_.c_str()) != 0) _exit(99);
+    const int err = open("err", O_CREAT | O_TRUNC | O_WRONLY, 0644);
+    dup2(err, 2);
+    std::string words[] = {"clew", "record", "--", program};
+    char* argv[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data()};
+    _exit(run(4, argv));
+  }
+  const Ran ran = wait_for(child);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  const profile::Profile profile = recording();
+  size_t joined = 0;
+  for (const auto& sample : profile.samples) {
+    const auto& stack = profile.stacks[sample.stack];
+    if (stack.empty() || profile.locations[stack[0]].place.kind != profile::FrameKind::kKernel) continue;
+    joined += chain(profile, sample).find("main;reads") != std::string::npos;
+  }
+  EXPECT_GT(joined, profile.samples.size() / 2) << ran.err;
+}
+
+TEST_F(Record, ASetuidProgramThatEndsSamplingIsNamed) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root to make a setuid program";
+  const std::string program =
+      compile("setuid", std::string(kSpin) + "int main(void) { spin(100); return 0; }");
+  chown(program.c_str(), 0, 0);
+  chmod(program.c_str(), 04755);
+  const Ran ran = clew({"record", "--", "sh", "-c", program + "; exit 5"});
+  EXPECT_EQ(ran.status, 5) << ran.err;
+  EXPECT_NE(ran.err.find("setuid"), std::string::npos) << ran.err;
+}
+
+TEST_F(Record, TheDurationEndsTheRecordingNotTheCommand) {
+  const Ran ran = clew({"record", "--duration", "0.3", "--", "sh", "-c", "sleep 1; touch ended; exit 4"});
+  EXPECT_EQ(ran.status, 4) << ran.err;
+  EXPECT_TRUE(std::filesystem::exists(path("ended")));
+  EXPECT_LT(recording().totals.duration_ns, 900'000'000u);
+}
+
+}  // namespace
+}  // namespace clew::cli
