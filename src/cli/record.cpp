@@ -247,6 +247,22 @@ struct Outcome {
   bool command_runs = false;
 };
 
+/// The wait status of the command if it has ended (`flags` 0: when it has); tracing may have reaped it.
+std::optional<int> ended_status(pid_t pid, Session& session, int flags) {
+  for (;;) {
+    int status = 0;
+    const pid_t got = waitpid(pid, &status, flags);
+    if (got == pid && (WIFEXITED(status) || WIFSIGNALED(status))) return status;
+    if (got < 0 && errno == ECHILD) {
+      if (const auto reaped = session.reaped(pid)) return reaped;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // reaped just now, to be told at once
+      if (const auto reaped = session.reaped(pid)) return reaped;
+      return std::nullopt;
+    }
+    if (got == 0) return std::nullopt;
+  }
+}
+
 /// Waits until the recording is over: the command or all processes ended, the time is up, or the user stops
 /// it.
 Outcome wait_for_end(const RecordOptions& options, const Command* command, Session& session,
@@ -297,9 +313,8 @@ Outcome wait_for_end(const RecordOptions& options, const Command* command, Sessi
     if (!any_alive) break;
   }
   if (command != nullptr) {
-    int status = 0;
-    if (waitpid(command->pid(), &status, WNOHANG) == command->pid()) {
-      outcome.status = exit_status(status);
+    if (const auto status = ended_status(command->pid(), session, WNOHANG)) {
+      outcome.status = exit_status(*status);
       outcome.command_runs = false;
     } else if (stopped_by != 0) {
       outcome.status = 128 + stopped_by;
@@ -330,6 +345,7 @@ int record(const RecordOptions& options) {
   session_options.command = with_command ? command->pid() : 0;
   session_options.pids.assign(options.pids.begin(), options.pids.end());
   session_options.all = options.all;
+  session_options.stop_threads = options.stop_for_other_stacks;
   const uint64_t start_ns = monotonic_ns();
   auto session = Session::start(session_options, [&sink](const collect::Trace& trace) { sink.add(trace); });
   if (!session) return fail(session.error(), with_command);
@@ -379,10 +395,7 @@ int record(const RecordOptions& options) {
     return fail(profile.error(), with_command);
   }
   if (outcome.command_runs) {  // the time was up: the command goes on, and clew ends with it
-    int status = 0;
-    while (waitpid(command->pid(), &status, 0) < 0 && errno == EINTR) {
-    }
-    outcome.status = exit_status(status);
+    outcome.status = exit_status(ended_status(command->pid(), **session, 0).value_or(0));
   }
   return outcome.status;
 }

@@ -16,9 +16,8 @@ constexpr uint64_t kPage = 4096;
 constexpr std::array<uint8_t, kUserRegisterCount> kDwarf = {
     CLEW_RAX, CLEW_RBX, CLEW_RCX, CLEW_RDX, CLEW_RSI, CLEW_RDI, CLEW_RBP, CLEW_RSP, CLEW_RIP,
     CLEW_R8,  CLEW_R9,  CLEW_R10, CLEW_R11, CLEW_R12, CLEW_R13, CLEW_R14, CLEW_R15};
-constexpr size_t kSpIndex = 7;
 
-// Without the stack's mapping at hand: how far above the copy an address still counts as the same stack.
+// How far above the copy an address still counts as the same stack.
 constexpr uint64_t kNearBytes = 8 << 20;
 
 }  // namespace
@@ -60,9 +59,8 @@ void SampleTarget::set(pid_t pid, const process::AddressSpace* space, const Samp
   pid_ = pid;
   space_ = space;
   sample_ = sample;
-  sp_ = sample.head.registers[kSpIndex];
+  sp_ = sample.head.registers[kStackPointerIndex];
   depth_ = 0;
-  stack_end_ = 0;
   recent_ = {};
 }
 
@@ -105,8 +103,7 @@ bool SampleTarget::read_code(uint64_t address, void* out, size_t size) {
 
 clew_end SampleTarget::why_unreadable(uint64_t address) {
   if (address < sp_) return CLEW_END_OTHER_STACK;
-  const uint64_t end = stack_end_ != 0 ? stack_end_ : sp_ + sample_.stack.size() + kNearBytes;
-  return address < end ? CLEW_END_STACK_CUT : CLEW_END_OTHER_STACK;
+  return address < sp_ + sample_.stack.size() + kNearBytes ? CLEW_END_STACK_CUT : CLEW_END_OTHER_STACK;
 }
 
 }  // namespace clew::collect::perf

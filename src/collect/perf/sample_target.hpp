@@ -40,7 +40,7 @@ class CodeCache {
   std::unordered_map<Key, Page, Hash> pages_;
 };
 
-class SampleTarget final : public unwind::Target {
+class SampleTarget : public unwind::Target {
  public:
   explicit SampleTarget(CodeCache& code) : code_(code) {}
 
@@ -55,11 +55,10 @@ class SampleTarget final : public unwind::Target {
   clew_end why_unreadable(uint64_t address) override;
 
   const process::Mapping* mapping(uint64_t address);
+  pid_t pid() const { return pid_; }
   /// How far above the stack pointer the walk has read, bytes: what a copy must hold.
   uint64_t depth() const { return depth_; }
   uint64_t sp() const { return sp_; }
-  /// End of the stack's mapping where it is known; addresses at or above it are another stack. 0: not known.
-  void set_stack_end(uint64_t end) { stack_end_ = end; }
 
  private:
   CodeCache& code_;
@@ -68,11 +67,12 @@ class SampleTarget final : public unwind::Target {
   Sample sample_ = {};
   uint64_t sp_ = 0;
   uint64_t depth_ = 0;
-  uint64_t stack_end_ = 0;
   std::array<const process::Mapping*, 4> recent_ = {};  // mappings that addresses were found in
   size_t next_recent_ = 0;
 };
 
+/// The stack pointer among perf's registers.
+inline constexpr size_t kStackPointerIndex = 7;
 /// From perf's order of registers to DWARF's.
 unwind::Registers to_registers(std::span<const uint64_t, kUserRegisterCount> values);
 

@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
@@ -55,6 +56,15 @@ std::vector<pid_t> running_processes() {
   return pids;
 }
 
+/// The stop sampler's thread waits for these; no other may take them.
+void block_sampler_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGCHLD);
+  sigaddset(&set, SIGURG);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
 /// CPU time of the whole machine so far but idle time: the first line of /proc/stat, in ticks
 /// (user nice system idle iowait irq softirq ...).
 uint64_t machine_cpu_ns() {
@@ -94,11 +104,27 @@ Session::Session(const SessionOptions& options, EventSet events, Sink sink)
       adopt_(options.pids),
       adopt_all_(options.all),
       queue_(options.queue_bytes),
-      unwinder_(queue_, kFirstSize, std::move(sink), [this](size_t index) { resize(index); }),
+      unwinder_(
+          queue_, kFirstSize, std::move(sink), [this](size_t index) { resize(index); },
+          options.stop_threads ? [this](pid_t pid, pid_t tid) { stopper_->begin(pid, tid); }
+                               : std::function<void(pid_t, pid_t)>()),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       wanted_size_(kFirstSize) {
   busy_until_ns_ = monotonic_ns() + 10 * kBusyNs;
   if (adopt_all_) machine_cpu_before_ns_ = machine_cpu_ns();
+  if (options.stop_threads) {
+    block_sampler_signals();
+    stopper_ = std::make_unique<StopSampler>(
+        period_ns_,
+        StopEvents{.begun = [this](pid_t pid, pid_t tid,
+                                   uint64_t time_ns) { unwinder_.stopped_begun(pid, tid, time_ns); },
+                   .stopped =
+                       [this](pid_t pid, pid_t tid, uint64_t time_ns, const unwind::Registers& registers) {
+                         if (!unwinder_.stopped_sample(pid, tid, time_ns, period_ns_, registers))
+                           stopper_->end(tid);
+                       },
+                   .ended = [this](pid_t tid, uint64_t time_ns) { unwinder_.stopped_ended(tid, time_ns); }});
+  }
   unwind_thread_ = std::thread([this] { unwind(); });
   drain_thread_ = std::thread([this] { drain(); });
   pthread_setname_np(unwind_thread_.native_handle(), "clew-unwind");
@@ -196,6 +222,7 @@ SessionCounters Session::counters() const {
 void Session::stop() {
   if (stopped_) return;
   events_.stop();
+  if (stopper_) stopper_->stop();
   stopping_.store(true, std::memory_order_release);
   resize(wanted_size_.load(std::memory_order_relaxed));
   drain_thread_.join();
@@ -213,6 +240,9 @@ std::vector<std::string> Session::notes() const {
   const auto add = [&notes](uint64_t count, const char* text) {
     if (count != 0) notes.push_back(std::to_string(count) + text);
   };
+  if (stopper_ && !stopper_->problem().empty()) {
+    notes.push_back("threads with several stacks could not be stopped to read them: " + stopper_->problem());
+  }
   add(final_.throttled, " times the kernel paused sampling (kernel.perf_cpu_time_max_percent)");
   add(final_.lost_in_queue, " samples were dropped because unwinding did not keep up");
   add(final_.malformed, " records of the kernel were not understood");

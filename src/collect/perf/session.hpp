@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "clew/result.hpp"
 #include "collect/perf/event_set.hpp"
 #include "collect/perf/round_queue.hpp"
+#include "collect/perf/stop_sampler.hpp"
 #include "collect/perf/unwinder.hpp"
 #include "collect/trace.hpp"
 
@@ -29,6 +31,7 @@ struct SessionOptions {
   pid_t command = 0;        // a child that waits before its exec
   std::vector<pid_t> pids;  // running processes
   bool all = false;
+  bool stop_threads = true;  // to read stacks that are not in one piece (stop_sampler.hpp)
   size_t ring_bytes = size_t{4} << 20;
   size_t queue_bytes = size_t{128} << 20;
 };
@@ -57,6 +60,8 @@ class Session {
 
   /// Switches sampling off, unwinds what was recorded, ends the threads. May be called again.
   void stop();
+  /// The wait status of a child of this process that tracing reaped.
+  std::optional<int> reaped(pid_t pid) { return stopper_ ? stopper_->reaped(pid) : std::nullopt; }
   /// Whether there may be time in the kernel that no sample shows.
   bool user_only() const { return !events_.with_callchain(); }
   SessionCounters counters() const;
@@ -78,6 +83,7 @@ class Session {
   uint64_t machine_cpu_before_ns_ = 0;
   RoundQueue queue_;
   Unwinder unwinder_;
+  std::unique_ptr<StopSampler> stopper_;
   process::UniqueFd wake_;  // an eventfd: ends the drain thread's wait
   std::atomic<bool> stopping_ = false;
   std::atomic<uint64_t> lost_in_queue_ = 0;

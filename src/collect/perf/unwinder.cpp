@@ -12,6 +12,8 @@ constexpr uint64_t kWindowNs =
     4'000'000;  // records younger than this before a round may have older ones behind
 constexpr uint64_t kKeepEndedNs = 1'000'000'000;   // how long an ended process is remembered for late records
 constexpr uint64_t kRefreshEveryNs = 200'000'000;  // a process's maps are read again at most this often
+constexpr uint64_t kStopNoLongerNs =
+    10'000'000'000;  // a thread is let go when stopping it was of no use for so long
 constexpr size_t kMostFrames = 8192;
 constexpr uint64_t kKernelChainLimit = 127;  // kernel.perf_event_max_stack unless it was changed
 
@@ -23,12 +25,15 @@ uint64_t thread_cpu_ns() {
 
 }  // namespace
 
-Unwinder::Unwinder(RoundQueue& queue, size_t first_size, Sink sink, std::function<void(size_t)> resize)
+Unwinder::Unwinder(RoundQueue& queue, size_t first_size, Sink sink, std::function<void(size_t)> resize,
+                   std::function<void(pid_t, pid_t)> scattered)
     : queue_(queue),
       sink_(std::move(sink)),
       resize_(std::move(resize)),
+      scattered_(std::move(scattered)),
       size_(first_size),
       target_(code_),
+      stopped_target_(code_),
       walked_(kMostFrames) {}
 
 void Unwinder::take(std::unique_ptr<Round> round) {
@@ -46,6 +51,7 @@ void Unwinder::take(std::unique_ptr<Round> round) {
   });
   if (added->entries.empty()) release(added);
   use_until(start_ns > kWindowNs ? start_ns - kWindowNs : 0);
+  const std::lock_guard lock(mutex_);
   tree_.forget_ended(start_ns > kKeepEndedNs ? start_ns - kKeepEndedNs : 0);
 }
 
@@ -62,6 +68,7 @@ bool Unwinder::arrive(const Round& round, const Entry& entry, uint64_t order) {
   if (starting_.erase(static_cast<pid_t>(mapping.pid)) != 0) {
     StackMemory::prepare_main_stack(static_cast<pid_t>(mapping.pid));
   }
+  const std::lock_guard lock(mutex_);
   opened_.emplace(order, tree_.open(mapping));
   return true;
 }
@@ -95,10 +102,11 @@ void Unwinder::use(const Pending& pending) {
   const Entry& entry = pending.round->entries[pending.entry];
   const std::span<const std::byte> bytes = entry_bytes(*pending.round, entry);
   bool understood = true;
+  const std::lock_guard lock(mutex_);
   switch (entry.type) {
     case PERF_RECORD_SAMPLE: {
       Sample record = {};
-      if ((understood = read_sample(bytes, record))) sample(record);
+      if ((understood = read_sample(bytes, record))) sample(record, entry.misc);
       break;
     }
     case PERF_RECORD_MMAP2: {
@@ -124,7 +132,10 @@ void Unwinder::use(const Pending& pending) {
     case PERF_RECORD_COMM: {
       Comm record = {};
       if (!(understood = read_comm(bytes, entry.misc, record))) break;
-      if (record.exec) stacks_.forget(static_cast<pid_t>(record.pid));
+      if (record.exec) {
+        stacks_.forget(static_cast<pid_t>(record.pid));
+        stopped_.erase(static_cast<pid_t>(record.tid));  // the exec removed its event
+      }
       tree_.comm(record);
       break;
     }
@@ -158,9 +169,30 @@ void Unwinder::append_kernel(const Sample& sample) {
   }
 }
 
-void Unwinder::sample(const Sample& sample) {
+Process& Unwinder::known(pid_t pid) {
+  if (tree_.find(pid) == nullptr) tree_.adopt(pid);
+  return *tree_.find(pid);
+}
+
+void Unwinder::deliver(Trace& trace) {
+  trace.comm = tree_.comm(trace.pid, trace.tid);
+  trace.frames = frames_;
+  counters_.samples.fetch_add(1, std::memory_order_relaxed);
+  if (trace.end == CLEW_END_ROOT) counters_.complete.fetch_add(1, std::memory_order_relaxed);
+  sink_(trace);
+}
+
+bool Unwinder::taken_elsewhere(pid_t tid, uint64_t time_ns) const {
+  if (stopped_.empty()) return false;
+  const auto found = stopped_.find(tid);
+  return found != stopped_.end() && time_ns >= found->second.from_ns && time_ns < found->second.until_ns;
+}
+
+void Unwinder::sample(const Sample& sample, uint16_t misc) {
   const auto pid = static_cast<pid_t>(sample.head.pid);
   const auto tid = static_cast<pid_t>(sample.head.tid);
+  const bool in_user = (misc & PERF_RECORD_MISC_CPUMODE_MASK) == PERF_RECORD_MISC_USER;
+  if (in_user && taken_elsewhere(tid, sample.head.time_ns)) return;
   frames_.clear();
   append_kernel(sample);
   Trace trace;
@@ -173,18 +205,51 @@ void Unwinder::sample(const Sample& sample) {
     const bool whole = !frames_.empty() && sample.head.chain_count < kKernelChainLimit;
     trace.end = whole ? CLEW_END_ROOT : CLEW_END_NO_USER_STACK;
   } else {
-    Process* process = tree_.find(pid);
-    if (process == nullptr) {
-      tree_.adopt(pid);
-      process = tree_.find(pid);
-    }
-    unwind_user(sample, *process, trace);
+    unwind_user(sample, known(pid), trace);
   }
-  trace.comm = tree_.comm(pid, tid);
-  trace.frames = frames_;
-  counters_.samples.fetch_add(1, std::memory_order_relaxed);
-  if (trace.end == CLEW_END_ROOT) counters_.complete.fetch_add(1, std::memory_order_relaxed);
-  sink_(trace);
+  deliver(trace);
+}
+
+void Unwinder::stopped_begun(pid_t pid, pid_t tid, uint64_t time_ns) {
+  const std::lock_guard lock(mutex_);
+  known(pid);
+  stopped_[tid] = {.from_ns = time_ns, .until_ns = UINT64_MAX, .needed_ns = time_ns};
+}
+
+void Unwinder::stopped_ended(pid_t tid, uint64_t time_ns) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = stopped_.find(tid); found != stopped_.end()) found->second.until_ns = time_ns;
+}
+
+bool Unwinder::stopped_sample(pid_t pid, pid_t tid, uint64_t time_ns, uint64_t weight_ns,
+                              const unwind::Registers& registers) {
+  const std::lock_guard lock(mutex_);
+  Process& process = known(pid);
+  const auto walk = [&] {
+    stopped_target_.set_thread(pid, process.space.get(), registers.value[CLEW_RSP]);
+    return unwind::walk(stopped_target_, registers, walked_);
+  };
+  unwind::WalkResult result = walk();
+  // The records of new mappings may still be on their way.
+  if (result.end == CLEW_END_NOT_MAPPED && tree_.refresh(pid)) result = walk();
+  frames_.clear();
+  bool scattered = false;
+  for (size_t i = 0; i < result.frames; ++i) {
+    const uint64_t sp = walked_[i].sp;
+    scattered |= sp < registers.value[CLEW_RSP] || sp > registers.value[CLEW_RSP] + kStackSizes.back();
+    frames_.push_back({walked_[i], stopped_target_.mapping(walked_[i].pc)});
+  }
+  Trace trace;
+  trace.pid = pid;
+  trace.tid = tid;
+  trace.time_ns = time_ns;
+  trace.weight_ns = weight_ns;
+  trace.end = result.end;
+  deliver(trace);
+  const auto found = stopped_.find(tid);
+  if (found == stopped_.end()) return false;
+  if (scattered) found->second.needed_ns = time_ns;
+  return time_ns < found->second.needed_ns + kStopNoLongerNs;
 }
 
 void Unwinder::unwind_user(const Sample& sample, Process& process, Trace& trace) {
@@ -199,10 +264,9 @@ void Unwinder::unwind_user(const Sample& sample, Process& process, Trace& trace)
     result = {.frames = 1, .end = CLEW_END_NO_RULE, .end_detail = 0};  // a 32-bit program
   } else {
     result = unwind::walk(target_, registers, walked_);
-    uint64_t& refreshed_at = refreshed_at_ns_[pid];
-    if (result.end == CLEW_END_NOT_MAPPED && sample.head.time_ns >= refreshed_at + kRefreshEveryNs) {
+    if (result.end == CLEW_END_NOT_MAPPED && sample.head.time_ns >= refreshed_at_ns_[pid] + kRefreshEveryNs) {
       // Perf does not tell of every mapping (mremap): look whether the process has it now.
-      refreshed_at = sample.head.time_ns;
+      refreshed_at_ns_[pid] = sample.head.time_ns;
       if (tree_.refresh(pid)) {
         target_.set(pid, process.space.get(), sample);
         result = unwind::walk(target_, registers, walked_);
@@ -227,6 +291,10 @@ void Unwinder::unwind_user(const Sample& sample, Process& process, Trace& trace)
   const bool cut = result.end == CLEW_END_STACK_CUT && sample.stack.size() == sample.head.stack_asked;
   if (const auto size = size_.observe(sample.head.stack_asked, target_.depth(), cut, sample.head.time_ns))
     resize_(*size);
+
+  // No copy of one piece can hold this stack.
+  const bool too_deep = cut && sample.stack.size() > kStackSizes[kStackSizes.size() - 2];
+  if ((result.end == CLEW_END_OTHER_STACK || too_deep) && scattered_) scattered_(pid, trace.tid);
 
   trace.end = result.end;
   for (size_t i = 0; i < result.frames; ++i) frames_.push_back({walked_[i], target_.mapping(walked_[i].pc)});

@@ -10,6 +10,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -21,6 +22,7 @@
 #include "collect/perf/sample_target.hpp"
 #include "collect/perf/stack_memory.hpp"
 #include "collect/perf/stack_size.hpp"
+#include "collect/perf/stopped_target.hpp"
 #include "collect/trace.hpp"
 
 namespace clew::collect::perf {
@@ -38,8 +40,10 @@ struct UnwindCounters {
 
 class Unwinder {
  public:
-  /// `resize` is called with an index into kStackSizes when the copies should have another size.
-  Unwinder(RoundQueue& queue, size_t first_size, Sink sink, std::function<void(size_t)> resize);
+  /// `resize` is called with an index into kStackSizes when the copies should have another size, `scattered`
+  /// with a thread whose stack cannot be had by copying one piece of it (null: nobody wants to know).
+  Unwinder(RoundQueue& queue, size_t first_size, Sink sink, std::function<void(size_t)> resize,
+           std::function<void(pid_t, pid_t)> scattered);
 
   ProcessTree& tree() { return tree_; }
   const UnwindCounters& counters() const { return counters_; }
@@ -47,6 +51,13 @@ class Unwinder {
   void take(std::unique_ptr<Round> round);
   /// Uses everything that is left.
   void finish();
+
+  // Samples of stopped threads (stop_sampler.hpp), from that sampler's thread.
+  void stopped_begun(pid_t pid, pid_t tid, uint64_t time_ns);
+  /// Returns false when the thread has not needed to be stopped for a while.
+  bool stopped_sample(pid_t pid, pid_t tid, uint64_t time_ns, uint64_t weight_ns,
+                      const unwind::Registers& registers);
+  void stopped_ended(pid_t tid, uint64_t time_ns);
 
  private:
   struct Pending {
@@ -60,19 +71,34 @@ class Unwinder {
   bool arrive(const Round& round, const Entry& entry, uint64_t order);
   void use_until(uint64_t time_ns);
   void use(const Pending& pending);
-  void sample(const Sample& sample);
+  void sample(const Sample& sample, uint16_t misc);
+  Process& known(pid_t pid);
   void unwind_user(const Sample& sample, Process& process, Trace& trace);
   void append_kernel(const Sample& sample);
+  void deliver(Trace& trace);
+  /// Whether a sample of user space is taken with the thread stopped instead.
+  bool taken_elsewhere(pid_t tid, uint64_t time_ns) const;
   void release(Round* round);
+
+  struct Stopped {
+    uint64_t from_ns = 0;
+    uint64_t until_ns = UINT64_MAX;
+    uint64_t needed_ns = 0;  // when it was last of use
+  };
 
   RoundQueue& queue_;
   Sink sink_;
   std::function<void(size_t)> resize_;
+  std::function<void(pid_t, pid_t)> scattered_;
+  // Held while a record is used or a stopped thread is unwound: guards all that follows but the rounds.
+  std::mutex mutex_;
   ProcessTree tree_;
   StackMemory stacks_;
   StackSize size_;
   CodeCache code_;
   SampleTarget target_;
+  StoppedTarget stopped_target_;
+  std::unordered_map<pid_t, Stopped> stopped_;
   UnwindCounters counters_;
 
   std::deque<std::unique_ptr<Round>> rounds_;
