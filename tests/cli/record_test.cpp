@@ -413,6 +413,150 @@ int main(void) {
   EXPECT_LT(incomplete(profile), profile.samples.size() / 5);
 }
 
+/// A handler on an alternate stack that takes a good part of the time.
+const std::string kAlternate = std::string(kSpin) + R"(
+#include <sys/time.h>
+static void handler(int s) { for (int i = 0; i < 400000; i++) sink += s; }
+__attribute__((noinline)) void interrupted(void) { spin(1500); sink++; }
+int main(void) {
+  stack_t stack = {.ss_sp = malloc(1 << 16), .ss_size = 1 << 16};
+  sigaltstack(&stack, 0);
+  struct sigaction action = {.sa_handler = handler, .sa_flags = SA_ONSTACK | SA_RESTART};
+  sigaction(SIGALRM, &action, 0);
+  struct itimerval every = {{0, 2000}, {0, 2000}};
+  setitimer(ITIMER_REAL, &every, 0);
+  interrupted();
+  return 9;
+}
+)";
+
+TEST_F(Record, AHandlerOnAnAlternateStackIsFollowedToTheInterruptedFrames) {
+  const std::string program = compile("alternate", kAlternate);
+  const Ran ran = clew({"record", "--", program});
+  EXPECT_EQ(ran.status, 9) << ran.err;
+  const profile::Profile profile = recording();
+  const auto in_handler = [&](const auto& sample) {
+    return chain(profile, sample).find(";handler") != std::string::npos;
+  };
+  // The first such sample tells that the thread needs to be stopped; it takes a moment until it can be.
+  EXPECT_GT(count(profile, in_handler), 50u);
+  EXPECT_LT(incomplete(profile), profile.samples.size() / 50);
+  for (const auto& sample : profile.samples) {
+    if (!in_handler(sample) || sample.end != CLEW_END_ROOT) continue;
+    EXPECT_NE(chain(profile, sample).find("main;interrupted;spin"), std::string::npos)
+        << chain(profile, sample);
+  }
+  // Each instant is sampled once, not once in either way.
+  uint64_t sampled_ns = 0;
+  for (const auto& sample : profile.samples) sampled_ns += sample.weight_ns;
+  EXPECT_LE(sampled_ns, profile.totals.cpu_used_ns * 105 / 100);
+}
+
+TEST_F(Record, NoThreadIsStoppedWhereThatIsForbidden) {
+  const std::string program = compile("alternate", kAlternate);
+  const Ran ran = clew({"record", "--no-stop", "--", program});
+  EXPECT_EQ(ran.status, 9) << ran.err;
+  const profile::Profile profile = recording();
+  EXPECT_GT(count(profile, [](const auto& sample) { return sample.end == CLEW_END_OTHER_STACK; }), 50u);
+}
+
+TEST_F(Record, CoroutinesAreFollowedWhereverTheirStacksLie) {
+  const std::string program = compile("coroutines", std::string(kSpin) + R"(
+#include <ucontext.h>
+static ucontext_t in_main, in_coroutine;
+__attribute__((noinline)) void work(void) { spin(1); sink++; }
+static void coroutine(void) { for (;;) { work(); swapcontext(&in_coroutine, &in_main); } }
+int main(void) {
+  getcontext(&in_coroutine);
+  in_coroutine.uc_stack.ss_sp = malloc(1 << 16);
+  in_coroutine.uc_stack.ss_size = 1 << 16;
+  makecontext(&in_coroutine, coroutine, 0);
+  for (int i = 0; i < 600; i++) { spin(1); swapcontext(&in_main, &in_coroutine); }
+  return 0;
+}
+)");
+  const Ran ran = clew({"record", "--", program});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  const profile::Profile profile = recording();
+  EXPECT_GT(count(profile,
+                  [&](const auto& s) {
+                    return chain(profile, s).find("coroutine;work;spin") != std::string::npos;
+                  }),
+            100u);
+  EXPECT_LT(incomplete(profile), profile.samples.size() / 50);
+}
+
+TEST_F(Record, SignalsAndStopsReachAStoppedThreadAsEver) {
+  // A child sends 300 signals of three kinds and stops and continues the process; the parent counts.
+  const std::string program = compile("signals", std::string(kSpin) + R"(
+#include <stdio.h>
+#include <sys/time.h>
+#include <sys/mman.h>
+static volatile int usr1, usr2, rt, cont;
+static volatile int* seen_stopped;
+static void on_alrm(int s) { for (int i = 0; i < 400000; i++) sink += s; }
+static void on(int s) { if (s == SIGUSR1) usr1++; else if (s == SIGUSR2) usr2++; else if (s == SIGCONT) cont++; else rt++; }
+static void wait_state(int pid, char wanted) {
+  char path[64], text[256];
+  snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  for (;;) {
+    FILE* f = fopen(path, "r");
+    size_t n = fread(text, 1, sizeof text - 1, f);
+    text[n] = 0;
+    fclose(f);
+    char state = strrchr(text, ')')[2];
+    /* Under a tracer the same stop is shown as 't'. */
+    if (state == wanted || state == wanted + 32) return;
+    usleep(500);
+  }
+}
+int main(void) {
+  seen_stopped = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  stack_t stack = {.ss_sp = malloc(1 << 16), .ss_size = 1 << 16};
+  sigaltstack(&stack, 0);
+  struct sigaction action = {.sa_handler = on_alrm, .sa_flags = SA_ONSTACK | SA_RESTART};
+  sigaction(SIGALRM, &action, 0);
+  action.sa_handler = on;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGUSR1, &action, 0);
+  sigaction(SIGUSR2, &action, 0);
+  sigaction(SIGRTMIN, &action, 0);
+  sigaction(SIGCONT, &action, 0);
+  struct itimerval every = {{0, 2000}, {0, 2000}};
+  setitimer(ITIMER_REAL, &every, 0);
+  spin(200);  /* by now the thread is being stopped at its samples */
+  int parent = getpid(), child = fork();
+  if (child == 0) {
+    for (int i = 0; i < 100; i++) {
+      kill(parent, SIGRTMIN);
+      usleep(1000);
+    }
+    kill(parent, SIGSTOP);
+    /* stopped, and staying so */
+    for (int i = 0; i < 20; i++) { wait_state(parent, 'T'); usleep(2000); *seen_stopped += 1; }
+    kill(parent, SIGCONT);
+    _exit(3);
+  }
+  spin(600);
+  int status = 0;
+  waitpid(child, &status, 0);
+  printf("%d %d %d %d\n", rt, *seen_stopped, cont, WEXITSTATUS(status));
+  return 11;
+}
+)");
+  const Ran plain = [&] {
+    Ran ran;
+    const std::string command = program + " > " + path("plain");
+    ran.status = std::system(command.c_str());
+    ran.out = contents(path("plain"));
+    return ran;
+  }();
+  ASSERT_EQ(plain.out, "100 20 1 3\n");
+  const Ran ran = clew({"record", "--", program});
+  EXPECT_EQ(ran.status, 11) << ran.err;
+  EXPECT_EQ(ran.out, plain.out);
+}
+
 TEST_F(Record, SamplesOfTheKernelAreJoinedToTheProgramsStack) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
   const std::string program = compile("reader", std::string(kSpin) + R"(
