@@ -144,6 +144,7 @@ class Encoder {
     for (uint32_t i = 1; i < profile_.locations.size(); ++i) {
       const Location& location = profile_.locations[i];
       std::vector<std::pair<uint64_t, uint32_t>> lines;
+      lines.reserve(location.lines.size());
       for (const ReadLine& line : location.lines) lines.emplace_back(function(line), line.line);
       // Kernel code without a mapping has no name that pprof could make up; clew's own stands in for it.
       if (lines.empty() && location.place.mapping == 0)

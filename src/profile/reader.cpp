@@ -544,7 +544,7 @@ class Decoder {
     Totals& totals = profile_.totals;
     // A list may name one attribute again and again: a copy each time is charged.
     budget_.charge(text_of(attribute).size());
-    for (const std::string& element : attribute.array) budget_.charge(sizeof element + element.size());
+    for (const std::string& element : attribute.array) budget_.charge(sizeof(std::string) + element.size());
     if (key == otlp::kClockOffset) profile_.unix_offset_ns = attribute.number;
     if (key == otlp::kLost) totals.lost = number, has_totals_ = true;
     if (key == otlp::kDuration) totals.duration_ns = number;

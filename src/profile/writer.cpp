@@ -545,7 +545,7 @@ void Writer::sample(const Sample& sample) {
 }
 
 Result<bool> Writer::flush(bool now) {
-  if (state_->failed) return *state_->failed;
+  if (const std::optional<Error>& failed = state_->failed) return *failed;
   const bool due = state_->pending_bytes >= kPieceBytes ||
                    (state_->pending_bytes > 0 && now_ns(CLOCK_MONOTONIC) - state_->last_piece_ns >= kPieceNs);
   if (!due && !(now && state_->pending_bytes > 0)) return false;
