@@ -3,6 +3,7 @@
 #include <elf.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <queue>
@@ -79,6 +80,7 @@ class Compiler {
   bool in_text(uint64_t start, uint64_t& end) const;
   void resolve_overlaps();
   void fill_gaps();
+  uint32_t root_before(const Piece& piece);
   void fill_gap(Range gap);
   void analyse(analysis::Code kind, Range range);
   std::vector<Range> function_ranges(Range gap);
@@ -326,6 +328,28 @@ void Compiler::fill_gap(Range gap) {
   }
 }
 
+/// The program of the byte before code that is entered by a return to its first instruction, as the outermost
+/// frame of its stack (that byte is what is looked up then): of what declares itself outermost, and of
+/// makecontext's trampoline (glibc's __start_context), which older versions describe as an ordinary function.
+/// kNoRules for all other code.
+uint32_t Compiler::root_before(const Piece& piece) {
+  if (piece.skip != 0 || piece.program >= programs_.programs.size()) return kNoRules;
+  const uint32_t first = programs_.programs[piece.program].first;
+  if (clew_rule_kind(dictionary_.rules()[programs_.rows[first].rule]) == CLEW_CFA_ROOT) return piece.program;
+  // mov %rbx,%rsp; mov (%rsp),%rdi; test %rdi,%rdi; je +8; call
+  constexpr std::array<uint8_t, 13> kStartContext = {0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24,
+                                                     0x48, 0x85, 0xff, 0x74, 0x08, 0xe8};
+  if (const uint64_t size = piece.end - piece.start; size < 20 || size > 32) return kNoRules;
+  std::array<std::byte, kStartContext.size()> code = {};
+  if (image_.read(piece.start, code) != code.size()) return kNoRules;
+  if (std::memcmp(code.data(), kStartContext.data(), code.size()) != 0) return kNoRules;
+  const auto row = static_cast<uint32_t>(programs_.rows.size());
+  const clew_rule root = clew_rule_make(CLEW_CFA_ROOT, 0, 0, CLEW_BP_UNCHANGED, 0, false);
+  programs_.rows.push_back({0, dictionary_.rule_of_analysis(root)});
+  programs_.programs.push_back({row, 1});
+  return static_cast<uint32_t>(programs_.programs.size() - 1);
+}
+
 /// Looks at what lies between the pieces. Padding behind a function belongs to it; longer gaps are analysed.
 void Compiler::fill_gaps() {
   std::vector<Range> gaps;
@@ -339,6 +363,10 @@ void Compiler::fill_gaps() {
                              piece.start % kAlignment == 0 && at % kAlignment != 0;
         if (padding) {
           pieces_[next - 1].end = piece.start;
+          if (const uint32_t root = root_before(piece); root != kNoRules) {
+            --pieces_[next - 1].end;
+            analysed_.push_back({piece.start - 1, piece.start, root, 0});
+          }
         } else {
           gaps.push_back({at, piece.start});
         }
