@@ -63,12 +63,15 @@ bool call_precedes(std::span<const std::byte> before);
 ///   - to a ret, counting pops, add rsp and lea rsp: CFA from rsp, or from rbp if `leave` or `mov rsp, rbp`
 ///   comes
 ///     first; rbp from where `pop rbp` will take it;
-///   - from a pop rbp or leave to a jmp, likewise (a tail call);
+///   - to a jmp right behind `leave`, or `mov rsp, rbp; pop rbp`, likewise (a tail call; pops alone may as
+///   well clean up
+///     a call's arguments, and while a pop rbp is still ahead the frame-pointer step serves);
 ///   - to push rbp; mov rbp, rsp, with nothing before it that moves rsp: CFA = rsp + 8;
 ///   - at mov rbp, rsp with the byte of push rbp before it: CFA = rsp + 16, rbp saved at CFA - 16;
 ///   - nowhere from a nop behind a call: that is what follows a call that does not return;
 ///   - through pushes and sub rsp to `lea rbp, [rsp + n]`, which makes rbp point at where rbp was pushed
-///   (.NET).
+///   (.NET), if
+///     that push lies ahead, or the bytes before `offset` are just such a prologue.
 constexpr unsigned kRuleAtInstructions = 24;
 clew_rule rule_at(std::span<const std::byte> code, size_t offset);
 

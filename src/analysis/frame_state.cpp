@@ -29,7 +29,8 @@ void store(FrameState& state, int32_t at, int32_t size, const Value& value) {
   bool covers_return = at < 0 && at + size > -8;
   if (covers_return) state.return_intact = at == -8 && size == 8 && value.kind == Value::kReturnAddress;
   if (value.kind == Value::kCallerRbp && size == 8 && at < -8) {
-    state.rbp_slot = -at;
+    // Pushed again, to align the stack: the first place is the one that it will be popped from.
+    if (state.rbp_slot == 0 || at > -state.rbp_slot) state.rbp_slot = -at;
     return;
   }
   if (state.rbp_slot && at < -state.rbp_slot + 8 && at + size > -state.rbp_slot) state.rbp_slot = 0;
@@ -247,8 +248,10 @@ clew_rule rule_of(const FrameState& state) {
   if (frame_pointer) return by_register(kRbp);
   if (rsp_known) return by_register(kRsp);
   if (state.rbp().kind == Value::kCfa) return by_register(kRbp);
+  // Not by rbx and r12..r15: a rule here does not say where these are saved, so callers' rules could not
+  // build on it.
   for (uint8_t reg = 0; reg < kGeneralRegisters; ++reg)
-    if (state.registers[reg].kind == Value::kCfa) return by_register(reg);
+    if ((kScratch >> reg & 1) && state.registers[reg].kind == Value::kCfa) return by_register(reg);
   return kNone;
 }
 

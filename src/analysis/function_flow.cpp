@@ -22,12 +22,14 @@ uint8_t sum_of(const Instruction& in, uint8_t before) {
 }
 }  // namespace
 
-FunctionFlow::FunctionFlow(std::span<const std::byte> code)
+FunctionFlow::FunctionFlow(std::span<const std::byte> code, uint64_t address)
     : code_(code.first(std::min(code.size(), kMostCode))),
+      address_(address),
       rules_(code_.size()),
       owners_(code_.size()),
       blocks_at_(code_.size()),
-      targets_(code_.size()),
+      swept_targets_(code_.size()),
+      final_calls_(code_.size()),
       steps_left_(kStepsPerByte * code_.size() + 64) {
   sweep();
 }
@@ -50,13 +52,37 @@ void FunctionFlow::sweep() {
     Flow flow = flow_of(in, target);
     int64_t to = static_cast<int64_t>(at) + target;
     bool inside = to >= 0 && to < static_cast<int64_t>(code_.size());
-    if ((flow == Flow::kBranch || flow == Flow::kJump) && inside) targets_[static_cast<size_t>(to)] = true;
+    if ((flow == Flow::kBranch || flow == Flow::kJump) && inside) {
+      swept_targets_[static_cast<size_t>(to)] = true;
+      branches_.emplace_back(static_cast<uint32_t>(to), static_cast<uint32_t>(at));
+    }
+    if (flow == Flow::kJumpIndirect) has_table_ = true;
+    if (flow == Flow::kCall || flow == Flow::kCallIndirect) {
+      size_t behind = behind_padding(at + in.length);
+      if (behind != at + in.length && behind < code_.size())
+        after_ends_.push_back(static_cast<uint32_t>(behind));
+    }
     if (flow == Flow::kCall && inside && target != in.length)
       call_targets_.push_back(static_cast<uint32_t>(to));
     if (flow == Flow::kJump || flow == Flow::kJumpIndirect || flow == Flow::kReturn || flow == Flow::kStop)
       ended = true;
     at += in.length;
   }
+  std::sort(branches_.begin(), branches_.end());
+  std::sort(call_targets_.begin(), call_targets_.end());
+  std::sort(after_ends_.begin(), after_ends_.end());
+  after_ends_.erase(std::unique(after_ends_.begin(), after_ends_.end()), after_ends_.end());
+}
+
+// The first instruction that is no padding. A lone one-byte nop is none by itself: compilers without
+// optimization and linkers that relax calls write one behind a call.
+size_t FunctionFlow::behind_padding(size_t offset) const {
+  constexpr unsigned kMostPadding = 16;
+  size_t at = offset;
+  Instruction in;
+  for (unsigned count = 0; count < kMostPadding && decode(code_.subspan(at), in) && is_padding(in); ++count)
+    at += in.length;
+  return at;
 }
 
 uint32_t FunctionFlow::block_at(size_t offset) {
@@ -65,20 +91,30 @@ uint32_t FunctionFlow::block_at(size_t offset) {
 }
 
 void FunctionFlow::enter(size_t offset, const FrameState& state) {
-  arrive(static_cast<int64_t>(offset), state);
+  if (offset < code_.size()) entries_.emplace_back(static_cast<uint32_t>(offset), state);
 }
 
-void FunctionFlow::arrive(int64_t offset, const FrameState& state) {
+void FunctionFlow::suspect(uint32_t call) {
+  if (call != 0) suspects_.push_back(call - 1);
+}
+
+void FunctionFlow::arrive(int64_t offset, const FrameState& state, uint32_t last_call) {
   if (offset < 0 || offset >= static_cast<int64_t>(code_.size())) return;
   auto at = static_cast<size_t>(offset);
   uint32_t known = block_at(at);
   if (known == 0) {
-    blocks_.push_back({state, static_cast<uint32_t>(at), true});
+    blocks_.push_back({state, static_cast<uint32_t>(at), last_call, true});
     blocks_at_[at] = static_cast<uint32_t>(blocks_.size());
     queue_.push_back(static_cast<uint32_t>(blocks_.size() - 1));
     return;
   }
   Block& block = blocks_[known - 1];
+  const Value& here = block.state.rsp();
+  const Value& there = state.rsp();
+  if (here.kind == Value::kCfa && there.kind == Value::kCfa && here.offset != there.offset) {
+    bool deeper = there.offset < here.offset;
+    suspect((deeper && last_call != 0) || block.last_call == 0 ? last_call : block.last_call);
+  }
   if (!meet(block.state, state) || block.queued) return;
   block.queued = true;
   queue_.push_back(known - 1);
@@ -98,12 +134,13 @@ void FunctionFlow::note(size_t offset, uint32_t owner, clew_rule rule) {
 void FunctionFlow::follow(uint32_t index, const std::function<void(size_t, const FrameState&)>& observe) {
   size_t at = blocks_[index].offset;
   FrameState state = blocks_[index].state;
+  uint32_t last_call = blocks_[index].last_call;
   blocks_[index].queued = false;
   uint8_t sum = kNoRegister;       // holds base + entry of a jump table
   uint8_t compared = kNoRegister;  // cmp rsp, register was the last instruction
   for (bool first = true; at < code_.size(); first = false) {
     if (!first && targets_[at]) {
-      arrive(static_cast<int64_t>(at), state);
+      arrive(static_cast<int64_t>(at), state, last_call);
       return;
     }
     Instruction in;
@@ -117,10 +154,14 @@ void FunctionFlow::follow(uint32_t index, const std::function<void(size_t, const
     size_t next = at + in.length;
     switch (flow) {
       case Flow::kReturn:
+        // Only the last word counts: on the way to it, loops have states that do not hold.
+        bad_returns_[static_cast<uint32_t>(at)] =
+            state.rsp().kind == Value::kCfa && state.rsp().offset != -8 ? last_call : 0;
+        return;
       case Flow::kStop:
         return;
       case Flow::kJump:
-        arrive(here + target, state);
+        arrive(here + target, state, last_call);
         return;
       case Flow::kJumpIndirect: {
         bool table = in.notrack || (in.is_memory_form() && in.memory().index != kNoRegister) ||
@@ -131,12 +172,17 @@ void FunctionFlow::follow(uint32_t index, const std::function<void(size_t, const
           tables_ = Tables::kAgree;
         } else {
           meet(table_state_, state);
-          if (clew_rule_kind(rule_of(table_state_)) == CLEW_CFA_NONE) tables_ = Tables::kDiffer;
+          // Frames by other registers are not believed here: what the jumps share need not hold everywhere.
+          clew_rule rule = rule_of(table_state_);
+          bool frame_pointer =
+              table_state_.rbp() == Value{-16, Value::kCfa} && clew_rule_register(rule) == CLEW_RBP;
+          bool known = table_state_.rsp().kind == Value::kCfa || frame_pointer;
+          if (clew_rule_kind(rule) == CLEW_CFA_NONE || !known) tables_ = Tables::kDiffer;
         }
         return;
       }
       case Flow::kBranch:
-        arrive(here + target, state);
+        arrive(here + target, state, last_call);
         // while (rsp != reg) probe the next page: behind the loop the two are equal.
         if (compared < kGeneralRegisters && (in.is(0x75) || in.is_0f(0x85)) &&
             state.rsp().kind == Value::kUnknown)
@@ -144,11 +190,23 @@ void FunctionFlow::follow(uint32_t index, const std::function<void(size_t, const
         break;
       case Flow::kCall:
       case Flow::kCallIndirect:
+        if (final_calls_[at]) return;
         step(state, in);
+        if (target != in.length) last_call = static_cast<uint32_t>(at + 1);
+        if (size_t behind = behind_padding(next); behind != next && target != in.length) {
+          // Padding aligns what a branch, a jump table or another function's caller leads to.
+          if (behind < code_.size() && targets_[behind]) {
+            behind_calls_.push_back({static_cast<uint32_t>(behind), last_call, state});
+            return;
+          }
+          if (has_table_ || behind - next > 1) return;
+        }
         if (next < code_.size() && targets_[next]) {
-          behind_calls_.emplace_back(static_cast<uint32_t>(next), state);
+          behind_calls_.push_back({static_cast<uint32_t>(next), last_call, state});
           return;
         }
+        if ((address_ + next) % 16 == 0 && state.rsp().kind == Value::kCfa)
+          aligned_calls_[static_cast<uint32_t>(at)] = state.rsp().offset;
         break;
       case Flow::kNext: {
         step(state, in);
@@ -181,15 +239,16 @@ bool FunctionFlow::looks_like_entry(size_t offset) const {
 
 bool FunctionFlow::enter_unreached() {
   while (!behind_calls_.empty()) {
-    auto [offset, state] = behind_calls_.back();
+    auto [offset, last_call, state] = behind_calls_.back();
     behind_calls_.pop_back();
     if (blocks_at_[offset] != 0 && blocks_[blocks_at_[offset] - 1].state.rsp() != state.rsp()) continue;
-    arrive(offset, state);
+    if (std::binary_search(banned_.begin(), banned_.end(), offset)) continue;
+    if (blocks_at_[offset] == 0) fallen_into_.push_back(offset);
+    arrive(offset, state, last_call);
     if (!queue_.empty()) return true;
   }
-  while (!call_targets_.empty()) {
-    uint32_t offset = call_targets_.back();
-    call_targets_.pop_back();
+  while (next_call_target_ < call_targets_.size()) {
+    uint32_t offset = call_targets_[next_call_target_++];
     if (reached(offset)) continue;
     arrive(offset, FrameState::entry());
     return true;
@@ -199,7 +258,7 @@ bool FunctionFlow::enter_unreached() {
     if (reached(offset)) continue;
     if (looks_like_entry(offset)) {
       arrive(offset, FrameState::entry());
-    } else if (tables_ == Tables::kAgree) {
+    } else if (tables_ == Tables::kAgree && !swept_targets_[offset]) {  // else its state is the branch's
       arrive(offset, table_state_);
     } else {
       continue;
@@ -209,7 +268,8 @@ bool FunctionFlow::enter_unreached() {
   return false;
 }
 
-void FunctionFlow::run(const std::function<void(size_t, const FrameState&)>& observe) {
+void FunctionFlow::follow_all(const std::function<void(size_t, const FrameState&)>& observe) {
+  for (const auto& [offset, state] : entries_) arrive(offset, state);
   do {
     while (!queue_.empty()) {
       uint32_t block = queue_.back();
@@ -217,7 +277,56 @@ void FunctionFlow::run(const std::function<void(size_t, const FrameState&)>& obs
       follow(block, observe);
     }
   } while (enter_unreached());
-  if (steps_left_ == 0) std::fill(rules_.begin(), rules_.end(), clew_rule{0});
+}
+
+// Calls that do not return, as it turned out; and places entered from a call before them although a branch
+// leads there whose own state nobody knows.
+bool FunctionFlow::ban_doubtful() {
+  size_t before = banned_.size();
+  bool found = false;
+  for (const auto& [offset, call] : bad_returns_) suspect(call);
+  if (tables_ != Tables::kNone) {
+    bool agree = tables_ == Tables::kAgree && table_state_.rsp().kind == Value::kCfa;
+    for (const auto& [call, rsp] : aligned_calls_)
+      if (!agree || rsp < table_state_.rsp().offset) suspect(call + 1);
+  }
+  for (uint32_t call : suspects_) {
+    if (final_calls_[call]) continue;
+    final_calls_[call] = found = true;
+  }
+  for (uint32_t offset : fallen_into_) {
+    for (auto branch = std::lower_bound(branches_.begin(), branches_.end(), std::pair{offset, uint32_t{0}});
+         branch != branches_.end() && branch->first == offset; ++branch) {
+      if (reached(branch->second)) continue;
+      banned_.push_back(offset);
+      break;
+    }
+  }
+  std::sort(banned_.begin(), banned_.end());
+  return found || banned_.size() != before;
+}
+
+void FunctionFlow::run(const std::function<void(size_t, const FrameState&)>& observe) {
+  constexpr unsigned kMostRounds = 10;
+  bool sure = false;
+  for (unsigned round = 0; round < kMostRounds && !sure && steps_left_ != 0; ++round) {
+    std::fill(rules_.begin(), rules_.end(), clew_rule{0});
+    std::fill(owners_.begin(), owners_.end(), 0u);
+    std::fill(blocks_at_.begin(), blocks_at_.end(), 0u);
+    targets_ = swept_targets_;
+    blocks_.clear();
+    behind_calls_.clear();
+    fallen_into_.clear();
+    suspects_.clear();
+    bad_returns_.clear();
+    aligned_calls_.clear();
+    next_call_target_ = 0;
+    next_end_ = 0;
+    tables_ = Tables::kNone;
+    follow_all(observe);
+    sure = !ban_doubtful();
+  }
+  if (!sure || steps_left_ == 0) std::fill(rules_.begin(), rules_.end(), clew_rule{0});
 }
 
 }  // namespace clew::analysis

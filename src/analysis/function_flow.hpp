@@ -1,21 +1,31 @@
 // The frame at every instruction of a piece of code, by following control flow from its entries.
 //
 // Each place where ways meet keeps one state, what all of them agree on, so that a state only ever loses
-// knowledge and the work is bounded: at most kStepsPerByte instructions are followed for a byte of code;
-// where that does not suffice, nothing is vouched for. What direct branches do not reach is entered, in this
-// order:
+// knowledge and the work is bounded: at most kStepsPerByte instructions are followed for a byte of code, in
+// at most ten rounds; where that does not suffice, nothing is vouched for. What direct branches do not
+// reach is entered, in this order:
 //
-//   1. behind a call, where a branch leads to the same place: the branch's state counts, for if the two
-//   differ then
-//      the call does not return;
+//   1. behind a call, where a branch leads to the same place: the branch's state counts;
 //   2. at the targets of calls within the code, as functions;
 //   3. behind jumps and returns, where `push rbp; mov rbp, rsp` begins, as a function;
-//   4. behind jumps and returns, with the state of the code's jumps through tables, if those agree on one.
+//   4. behind jumps, returns and calls with padding, where no branch leads, with the state of the code's
+//      jumps through tables, if those agree on one.
+//
+// Calls that do not return are the hard part: what stands behind one has a state that nobody can see. A
+// call is not followed, and all is done anew without what came of it, if
+//
+//   - padding stands behind it and no branch leads behind that;
+//   - a branch leads behind it that was itself never reached;
+//   - the stack does not add up: two depths meet (the deeper one's last call is to blame), or a ret finds
+//     another depth than the entry's;
+//   - the code jumps through tables, arguments are still pushed, and the call ends where the next 16 bytes
+//     begin.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -23,15 +33,16 @@
 
 namespace clew::analysis {
 
-constexpr size_t kStepsPerByte = 16;
+constexpr size_t kStepsPerByte = 32;
 
 class FunctionFlow {
  public:
-  /// Code beyond kMostCode bytes is left out (no rules). Memory: 14 bytes for a byte of code, and a state a
-  /// branch target.
+  /// Code beyond kMostCode bytes is left out (no rules). Memory: about 17 bytes for a byte of code, and a
+  /// state (some 150 bytes) for a branch target.
   static constexpr size_t kMostCode = size_t{1} << 28;
 
-  explicit FunctionFlow(std::span<const std::byte> code);
+  /// `address` of code[0] tells what is aligned.
+  explicit FunctionFlow(std::span<const std::byte> code, uint64_t address = 0);
   void enter(size_t offset, const FrameState& state);
   /// Follows all that the entries reach. `observe`, if given, sees each instruction's state, the last word
   /// last.
@@ -48,27 +59,49 @@ class FunctionFlow {
   struct Block {
     FrameState state;
     uint32_t offset;
+    uint32_t last_call;  // the last call that its state came past, plus 1; 0: none
     bool queued;
   };
 
   void sweep();
+  void follow_all(const std::function<void(size_t, const FrameState&)>& observe);
+  bool ban_doubtful();
+  size_t behind_padding(size_t offset) const;
   uint32_t block_at(size_t offset);
-  void arrive(int64_t offset, const FrameState& state);
+  void arrive(int64_t offset, const FrameState& state, uint32_t last_call = 0);
+  void suspect(uint32_t call);
   void follow(uint32_t block, const std::function<void(size_t, const FrameState&)>& observe);
   void note(size_t offset, uint32_t owner, clew_rule rule);
   bool enter_unreached();
   bool looks_like_entry(size_t offset) const;
 
   std::span<const std::byte> code_;
+  uint64_t address_;
   std::vector<clew_rule> rules_;
   std::vector<uint32_t> owners_;     // 0 not reached; else block + 1; kDisputed
   std::vector<uint32_t> blocks_at_;  // 0 none; else block + 1
-  std::vector<bool> targets_;
+  std::vector<bool> swept_targets_;  // of branches, by the sweep
+  std::vector<bool> targets_;        // those, and all that was entered
   std::vector<Block> blocks_;
   std::vector<uint32_t> queue_;
-  std::vector<std::pair<uint32_t, FrameState>> behind_calls_;
+  struct Behind {
+    uint32_t offset;
+    uint32_t last_call;
+    FrameState state;
+  };
+  std::vector<Behind> behind_calls_;
   std::vector<uint32_t> call_targets_;
   std::vector<uint32_t> after_ends_;
+  std::vector<std::pair<uint32_t, FrameState>> entries_;
+  std::vector<std::pair<uint32_t, uint32_t>> branches_;  // target, source: by the sweep, sorted
+  std::vector<uint32_t> fallen_into_;                    // entered by way 1
+  std::vector<uint32_t> suspects_;                       // calls behind which the stack does not add up
+  std::map<uint32_t, uint32_t> bad_returns_;   // ret: the call that its wrong depth came past, plus 1
+  std::map<uint32_t, int32_t> aligned_calls_;  // end 16-aligned; rsp relative to the CFA
+  std::vector<bool> final_calls_;              // calls that do not return
+  std::vector<uint32_t> banned_;               // not to be entered by way 1, sorted
+  bool has_table_ = false;                     // the code jumps indirectly
+  size_t next_call_target_ = 0;
   size_t next_end_ = 0;
   FrameState table_state_;
   enum class Tables : uint8_t { kNone, kAgree, kDiffer } tables_ = Tables::kNone;

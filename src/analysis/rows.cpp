@@ -39,7 +39,7 @@ void each_instruction(const FunctionFlow& flow, std::span<const std::byte> code,
 
 std::vector<Row> function_rows(std::span<const std::byte> code, uint64_t address) {
   std::vector<Row> rows;
-  FunctionFlow flow(code);
+  FunctionFlow flow(code, address);
   flow.enter(0, FrameState::entry());
   flow.run();
   each_instruction(flow, code, false, [&](size_t at, clew_rule rule) { append(rows, address + at, rule); });
@@ -63,7 +63,7 @@ struct Slot {
 
 std::vector<Row> plt_rows(std::span<const std::byte> code, uint64_t address) {
   constexpr size_t kStub = 16;
-  FunctionFlow flow(code);
+  FunctionFlow flow(code, address);
   if (flow.size() == 0) return {};
   flow.enter(0, FrameState::entry(is_lazy_header(code) ? 8 : 0));
   for (uint32_t at : flow.after_ends()) flow.enter(at, FrameState::entry());

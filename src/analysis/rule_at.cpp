@@ -27,6 +27,7 @@ struct Ahead {
   bool rbp_restored = false;  // from rbp_slot
   Place rbp_slot;
   bool just_restored = false;
+  bool by_leave = false;  // leave, or mov rsp, rbp: not just pops, which may also clean up arguments
 };
 
 uint32_t slot_number(const Place& cfa, const Place& slot) {
@@ -132,29 +133,46 @@ Step stack_step(Ahead& ahead, const Instruction& in, const Instruction* next) {
     if (ahead.pushed || ahead.rbp_restored) return Step::kGiveUp;
     ahead.rsp = {kRbp, 0};
     ahead.moved_up = true;
+    ahead.by_leave = true;
     if (in.is(0xc9)) pop_into(ahead, kRbp);
     return Step::kGoOn;
   }
   return Step::kGiveUp;
 }
 
-// lea rbp, [rsp + n] right behind pushes and sub rsp: rbp then points at where the caller's rbp was pushed.
+// Whether `before` ends in push rbp, other pushes, and perhaps sub rsp, which together put the caller's rbp
+// at rsp + `distance`. Matched byte for byte: code cannot be decoded backwards, but this much of it is no
+// accident.
+bool ends_in_prologue(std::span<const std::byte> before, int64_t distance) {
+  auto byte = [&](size_t back) {
+    return back <= before.size() ? std::to_integer<unsigned>(before[before.size() - back]) : 0x100u;
+  };
+  int64_t size = 0;
+  if (byte(4) == 0x48 && byte(3) == 0x83 && byte(2) == 0xec && byte(1) < 0x80) {
+    size = byte(1);
+    before = before.first(before.size() - 4);
+  } else if (byte(7) == 0x48 && byte(6) == 0x81 && byte(5) == 0xec && byte(1) < 0x80) {
+    size = byte(4) | byte(3) << 8 | byte(2) << 16 | byte(1) << 24;
+    before = before.first(before.size() - 7);
+  }
+  for (; size < distance; size += 8) {
+    if (byte(1) < 0x50 || byte(1) > 0x57 || byte(1) == 0x54) return false;
+    before = before.first(before.size() - (byte(2) == 0x41 ? 2 : 1));
+  }
+  return size == distance && byte(1) == 0x55 && byte(2) != 0x41;
+}
+
+// lea rbp, [rsp + n] behind nothing but pushes and sub rsp: rbp then points at where the caller's rbp was
+// pushed.
 clew_rule at_lea_rbp(const Ahead& ahead, const Instruction& in, std::span<const std::byte> before) {
   Memory memory = in.memory();
   if (ahead.moved_up || ahead.prologue_over || memory.base != kRsp || memory.index != kNoRegister ||
       !memory.plain)
     return kNone;
-  bool behind_adjustment =
-      before.size() >= 4 &&
-      (ends_in(before.first(before.size() - 1), {0x48, 0x83, 0xec}) ||
-       (before.size() >= 7 && ends_in(before.first(before.size() - 4), {0x48, 0x81, 0xec})));
-  if (ahead.pushed == 0 && !behind_adjustment) return kNone;
   Place slot{kRsp, ahead.rsp.offset + memory.displacement};
-  if (ahead.rbp_pushed) {  // rbp is pushed ahead of us: we are at the entry
+  if (ahead.rbp_pushed)  // ahead of us: we are at the entry
     return slot == ahead.rbp_push ? make_rule({kRsp, 8}, CLEW_BP_UNCHANGED) : kNone;
-  }
-  if (slot.offset < 0) return kNone;
-  return make_rule({kRsp, slot.offset + 16}, 2);
+  return ends_in_prologue(before, slot.offset) ? make_rule({kRsp, slot.offset + 16}, 2) : kNone;
 }
 
 }  // namespace
@@ -184,7 +202,7 @@ clew_rule rule_at(std::span<const std::byte> code, size_t offset) {
         return in.is(0xc3) || in.is(0xc2) ? (ahead.pushed ? kNone : at_return(ahead)) : kNone;
       case Flow::kJump:
       case Flow::kJumpIndirect:
-        return ahead.just_restored ? at_return(ahead) : kNone;
+        return ahead.just_restored && ahead.by_leave ? at_return(ahead) : kNone;
       case Flow::kCall:
       case Flow::kCallIndirect:
       case Flow::kStop:
@@ -194,7 +212,7 @@ clew_rule rule_at(std::span<const std::byte> code, size_t offset) {
         break;
       case Flow::kNext: {
         if (in.is(0x8d) && in.wide && in.is_memory_form() && in.reg() == kRbp)
-          return at_lea_rbp(ahead, in, at - in.length == offset ? before : std::span<const std::byte>{});
+          return at_lea_rbp(ahead, in, before);
         ahead.just_restored = false;
         if (written_registers(in) & kFrame) {
           switch (stack_step(ahead, in, has_next ? &next : nullptr)) {

@@ -54,9 +54,11 @@ TEST(RuleAt, EpilogueThroughTheFramePointer) {
 }
 
 TEST(RuleAt, TailCall) {
-  expect_rules({{{0x5d}, "rsp+16 rbp c-16"},     // pop rbp
+  expect_rules({{{0xc9}, "rbp+16 rbp c-16"},     // leave
                 {{0xe9, 0, 0, 0, 0}, "none"}});  // jmp: rsp + 8, but nothing here says so
-  expect_rules({{{0xff, 0xe0}, "none"}});        // jmp rax
+  // gcc pops stack arguments into dead registers: behind a call, pop rbx; pop rbp; jmp is no epilogue.
+  expect_rules({{{0x5b}, "none"}, {{0x5d}, "none"}, {{0xe9, 0, 0, 0, 0}, "none"}});
+  expect_rules({{{0xff, 0xe0}, "none"}});  // jmp rax
 }
 
 // V8's optimised code checks for deoptimization before it builds its frame.
@@ -81,6 +83,15 @@ TEST(RuleAt, DotnetPrologue) {
                 {{0x48, 0x8d, 0x6c, 0x24, 0x30}, "rsp+64 rbp c-16"},  // lea rbp, [rsp + 48]
                 {{0x33, 0xc0}, "none"},                               // xor eax, eax
                 {{0xe8, 0, 0, 0, 0}, "none"}});                       // call
+}
+
+// Arguments are pushed, and a pointer to a local among them is made in rbp.
+TEST(RuleAt, PushedArgumentsAreNoPrologue) {
+  expect_rules({{{0x48, 0x83, 0xec, 0x08}, "none"},                          // sub rsp, 8
+                {{0x41, 0x52}, "none"},                                      // push r10
+                {{0x48, 0x8d, 0xac, 0x24, 0xb0, 0x00, 0x00, 0x00}, "none"},  // lea rbp, [rsp + 176]
+                {{0x55}, "none"},                                            // push rbp
+                {{0xe8, 0, 0, 0, 0}, "none"}});                              // call
 }
 
 // A retpoline puts the target over the return address and returns to it.
@@ -115,7 +126,9 @@ TEST_P(RuleAtJudged, AgreesWithEhFrame) {
   EXPECT_LT(percent(score, score.wrong), 0.1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Libraries, RuleAtJudged, ::testing::Values(kLibc, kLibcrypto, kLibstdcxx, kLoader));
+INSTANTIATE_TEST_SUITE_P(Libraries, RuleAtJudged,
+                         ::testing::Values(kLibc, kLibcrypto, kLibstdcxx, kLoader, kGit, kPerl, kPython,
+                                           kSqlite, kLibxml2));
 
 // In code with frame pointers every instruction outside of the body has a rule: in the body the chain serves.
 TEST(RuleAt, CoversWhereTheFramePointerDoesNotServe) {

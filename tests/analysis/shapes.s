@@ -147,6 +147,25 @@
 	ret
 	finish	does_not_return
 
+	begin	pushed_twice			# the second push only aligns; it is popped into another register
+	push	%rbp
+	.cfi_def_cfa_offset 16
+	.cfi_offset %rbp, -16
+	push	%rbx
+	.cfi_def_cfa_offset 24
+	push	%rbp
+	.cfi_def_cfa_offset 32
+	xor	%ebp, %ebp
+	call	leaf
+	pop	%rcx
+	.cfi_def_cfa_offset 24
+	pop	%rbx
+	.cfi_def_cfa_offset 16
+	pop	%rbp
+	.cfi_def_cfa_offset 8
+	ret
+	finish	pushed_twice
+
 	begin	switch_on_table
 	push	%rbx
 	.cfi_def_cfa_offset 16
@@ -194,7 +213,7 @@
 silent_\name:
 	.endm
 
-	.globl	none_aligned, none_switched, none_conflict, none_popped, none_rbp_lost
+	.globl	none_aligned, none_switched, none_conflict, none_popped, none_rbp_lost, none_behind_call
 none_aligned:					# rsp aligned, and nothing remembers it
 	push	%rbx
 	and	$-64, %rsp
@@ -224,4 +243,17 @@ none_rbp_lost:					# the caller's rbp is nowhere
 	silent	rbp_lost
 	call	leaf
 	hlt
+none_behind_call:				# the call does not return; who branches behind it is unknown
+	test	%edi, %edi
+	je	1f
+	jmp	*%rdi
+1:	sub	$24, %rsp
+	call	abort
+	nopw	0(%rax,%rax)
+	silent	behind_call
+2:	mov	$1, %eax
+	ret
+	test	%esi, %esi			# reached by a jump whose state nobody knows
+	jne	2b
+	ret
 	.section .note.GNU-stack,"",@progbits

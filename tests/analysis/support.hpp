@@ -103,6 +103,11 @@ constexpr const char* kLibm = "/lib/x86_64-linux-gnu/libm.so.6";
 constexpr const char* kLoader = "/lib64/ld-linux-x86-64.so.2";
 constexpr const char* kLibcrypto = "/usr/lib/x86_64-linux-gnu/libcrypto.so.3";
 constexpr const char* kLibstdcxx = "/usr/lib/x86_64-linux-gnu/libstdc++.so.6";
+constexpr const char* kGit = "/usr/bin/git";
+constexpr const char* kPerl = "/usr/bin/perl";
+constexpr const char* kPython = "/usr/bin/python3.11";
+constexpr const char* kSqlite = "/usr/lib/x86_64-linux-gnu/libsqlite3.so.0";
+constexpr const char* kLibxml2 = "/usr/lib/x86_64-linux-gnu/libxml2.so.2";
 constexpr const char* kNode = "/usr/bin/node";
 
 }  // namespace clew::analysis::test
