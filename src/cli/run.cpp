@@ -54,6 +54,32 @@ int run(int argc, char** argv) {
   report_command->add_option("FILE", report_options.file, "the recording")->capture_default_str();
   report_command->callback([&] { status = report(report_options); });
 
+  int status = 0;
+
+  StackOptions stack_options;
+  CLI::App* stack_command =
+      app.add_subcommand("stack", "Print the stack of every thread of a process or core file");
+  stack_command->add_flag("--json", stack_options.json, "Print JSON");
+  stack_command->add_option("target", stack_options.target, "A PID or a core file")
+      ->required()
+      ->type_name("PID|CORE");
+  stack_command->add_option("executable", stack_options.executable, "The program of the core file")
+      ->type_name("EXE");
+  stack_command->callback([&] { status = stack(stack_options); });
+
+  TableOptions table_options;
+  CLI::App* table_command = app.add_subcommand("table", "Show the compact unwind table of an ELF file");
+  table_command->require_subcommand(1);
+  CLI::App* table_stats = table_command->add_subcommand("stats", "Sizes, counts and the time to build");
+  table_stats->add_flag("--json", table_options.json, "Print JSON");
+  CLI::App* table_dump = table_command->add_subcommand("dump", "One line a row: pc cfa fp ra");
+  for (CLI::App* command : {table_stats, table_dump})
+    command->add_option("file", table_options.file, "An ELF file")->required()->type_name("ELF");
+  table_command->callback([&] {
+    table_options.dump = table_dump->parsed();
+    status = table(table_options);
+  });
+
   try {
     app.parse(own_count, argv);
   } catch (const CLI::Success& done) {
