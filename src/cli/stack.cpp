@@ -10,10 +10,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <map>
-#include <sstream>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "cli/cli.hpp"
 #include "cli/text.hpp"
@@ -50,6 +51,11 @@ Trace walk(unwind::Target& target, pid_t tid, const unwind::Registers& registers
   trace.result = unwind::walk(target, registers, buffer);
   trace.frames.assign(buffer.begin(), buffer.begin() + static_cast<ptrdiff_t>(trace.result.frames));
   return trace;
+}
+
+/// The address that a frame's names belong to: the call, not what follows it.
+uint64_t code_address(const clew_frame& frame) {
+  return frame.flags & CLEW_FRAME_EXACT_PC ? frame.pc : frame.pc - 1;
 }
 
 // ---- Where stacks come from ----
@@ -115,7 +121,6 @@ Result<Stacks> of_core(const std::string& path, const std::string& executable) {
   if (!core) return Error{core.error()};
   Result<process::CoreSpace> mapped = process::map_core(*core, executable);
   if (!mapped) return Error{mapped.error()};
-  for (const std::string& line : mapped->notes) note(line);
   Stacks stacks;
   std::vector<clew_frame> buffer(kMaxFrames);
   process::CoreTarget target(*core, mapped->space);
@@ -124,6 +129,16 @@ Result<Stacks> of_core(const std::string& path, const std::string& executable) {
     stacks.threads.back().name = core->command();
   }
   stacks.space = std::move(mapped->space);
+  // A file that no stack runs through is not missed.
+  std::unordered_set<std::string> seen{""};
+  for (const Trace& trace : stacks.threads) {
+    for (const clew_frame& frame : trace.frames) {
+      if (const process::Mapping* mapping = stacks.space.find(code_address(frame)))
+        seen.insert(mapping->path);
+    }
+  }
+  for (const process::CoreNote& missing : mapped->notes)
+    if (seen.contains(missing.path)) note(missing.text);
   int signal = core->threads().front().signal;
   stacks.title = fmt::format("core {} of {}, {} thread{}", path, core->command(), stacks.threads.size(),
                              stacks.threads.size() == 1 ? "" : "s");
@@ -132,11 +147,6 @@ Result<Stacks> of_core(const std::string& path, const std::string& executable) {
 }
 
 // ---- Names ----
-
-/// The address that a frame's names belong to: the call, not what follows it.
-uint64_t code_address(const clew_frame& frame) {
-  return frame.flags & CLEW_FRAME_EXACT_PC ? frame.pc : frame.pc - 1;
-}
 
 /// A name from the image's own symbols: for files that cannot be opened any more and for the vDSO.
 symbolize::Lines from_symbols(elf::Image& image, uint64_t address) {

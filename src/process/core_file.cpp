@@ -345,7 +345,7 @@ void compile_table(Module& module) {
 /// Finds files for the names in a core; remembers them, so that each is opened once.
 class Finder {
  public:
-  Finder(const CoreFile& core, const std::string& executable, std::vector<std::string>& notes)
+  Finder(const CoreFile& core, const std::string& executable, std::vector<CoreNote>& notes)
       : core_(core), executable_(executable), notes_(notes) {
     if (!executable.empty()) directories_.push_back(directory_of(executable));
     directories_.push_back(directory_of(core.path()));
@@ -383,9 +383,9 @@ class Finder {
     }
     if (!module->image) {
       if (base != 0 || !path.empty())
-        notes_.push_back(path +
-                         (other_file ? " is not the file that the core was made with" : " was not found") +
-                         ": what the core's memory holds of it is used");
+        notes_.push_back(
+            {path, path + (other_file ? " is not the file that the core was made with" : " was not found") +
+                       ": what the core's memory holds of it is used"});
       if (memory.image) {
         module->image = std::make_unique<elf::Image>(std::move(*memory.image));
         compile_table(*module);
@@ -424,7 +424,7 @@ class Finder {
 
   const CoreFile& core_;
   const std::string& executable_;
-  std::vector<std::string>& notes_;
+  std::vector<CoreNote>& notes_;
   std::vector<std::string> directories_;
   std::unordered_map<std::string, std::shared_ptr<Module>> modules_;
 };
@@ -616,8 +616,8 @@ Result<CoreSpace> map_core(const CoreFile& core, const std::string& executable) 
     }
   }
   if (core.missing_bytes() > 0)
-    result.notes.push_back(core.path() + " is truncated: " + std::to_string(core.missing_bytes()) +
-                           " bytes of memory are missing");
+    result.notes.push_back({"", core.path() + " is truncated: " + std::to_string(core.missing_bytes()) +
+                                    " bytes of memory are missing"});
   return result;
 }
 

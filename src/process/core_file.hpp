@@ -86,10 +86,16 @@ class CoreFile {
   uint64_t note_bytes_left_ = 0;
 };
 
+/// What was wrong with one of a core's files, or (without a path) with the core. One line.
+struct CoreNote {
+  std::string path;  // as mapped
+  std::string text;
+};
+
 /// What was mapped where in a core, modules opened and their tables compiled.
 struct CoreSpace {
   AddressSpace space;
-  std::vector<std::string> notes;  // one line each: files not found, or found and not those of the core
+  std::vector<CoreNote> notes;
 };
 
 /// Finds the files of a core: by NT_FILE, else by the link map that AT_PHDR leads to. A file is looked for at

@@ -11,7 +11,6 @@
 #include "table/table.hpp"
 
 namespace clew::test {
-namespace {
 
 struct Case {
   nlohmann::json memory;
@@ -20,6 +19,8 @@ struct Case {
   uint64_t bias = 0;
   uint64_t caller = 0;  // where the step has to arrive
 };
+
+namespace {
 
 bool read_word(Case* at, uint64_t address, uint64_t* value) {
   const nlohmann::json& memory = at->memory;
@@ -50,7 +51,7 @@ struct clew_code;
 namespace clew::test {
 namespace {
 uint32_t find_code(Case* at, clew_code* code);
-}
+}  // namespace
 }  // namespace clew::test
 
 #define CLEW_CONTEXT clew::test::Case*
