@@ -89,7 +89,7 @@ static inline uint32_t clew_step_by_rule(CLEW_CONTEXT context, const struct clew
       if (CLEW_READ_U64(context, cfa - 8ull * bp, &value)) {
         state->value[CLEW_RBP] = value;
         state->known |= 1u << CLEW_RBP;
-      } else {
+      } else if (cfa - 8ull * bp >= state->value[CLEW_RSP]) { /* below: popped already, and still in rbp */
         state->known &= ~(1u << CLEW_RBP);
       }
     }
@@ -115,7 +115,7 @@ static inline uint32_t clew_step_by_rule(CLEW_CONTEXT context, const struct clew
       if (CLEW_READ_U64(context, cfa - 8ull * bp, &value)) {
         caller.value[CLEW_RBP] = value;
         caller.known |= 1u << CLEW_RBP;
-      } else {
+      } else if (cfa - 8ull * bp >= state->value[CLEW_RSP]) {
         caller.known &= ~(1u << CLEW_RBP);
       }
     }
@@ -134,6 +134,7 @@ static inline uint32_t clew_step_by_rule(CLEW_CONTEXT context, const struct clew
         case CLEW_SAVE_AT_CFA:
           address = cfa + (uint64_t)(int64_t)offset;
           have = CLEW_READ_U64(context, address, &value);
+          if (!have && address < state->value[CLEW_RSP] && reg < CLEW_RIP) continue; /* popped already */
           break;
         case CLEW_SAVE_CFA_PLUS:
           value = cfa + (uint64_t)(int64_t)offset;
@@ -154,6 +155,7 @@ static inline uint32_t clew_step_by_rule(CLEW_CONTEXT context, const struct clew
           value = address = evaluation.value;
           if (have && clew_save_kind_of(save) == CLEW_SAVE_EXPR_AT)
             have = CLEW_READ_U64(context, address, &value);
+          if (!have && address < state->value[CLEW_RSP] && reg < CLEW_RIP) continue; /* popped already */
           break;
         default:
           if (reg == CLEW_RIP) return CLEW_END_ROOT;

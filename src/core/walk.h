@@ -65,7 +65,6 @@ static inline long clew_walk_frame(uint32_t index, void* argument) {
   CLEW_CONTEXT context = walk->context;
   const uint64_t pc = walk->state.value[CLEW_RIP];
   const uint64_t sp = walk->state.value[CLEW_RSP];
-  const bool first = walk->count == 0;
   struct clew_code code = {0, 0};
   struct clew_step step = {walk->full, 0, false, false, false};
   clew_rule rule = 0;
@@ -73,8 +72,8 @@ static inline long clew_walk_frame(uint32_t index, void* argument) {
   const uint32_t found = CLEW_FIND(context, pc, &code);
   (void)index;
 
-  /* A caller outside executable mappings is no frame; the sampled pc is one wherever it is (T1). */
-  if (found != CLEW_CONTINUE && !first) return clew_walk_stop(walk, found, pc);
+  /* A caller outside executable mappings is no frame; a sampled or interrupted pc is one wherever it is (T1). */
+  if (found != CLEW_CONTINUE && !(walk->flags & CLEW_FRAME_EXACT_PC)) return clew_walk_stop(walk, found, pc);
   if (walk->count >= walk->capacity) return clew_walk_stop(walk, CLEW_END_DEPTH_LIMIT, pc);
   walk->frames[walk->count].pc = pc;
   walk->frames[walk->count].sp = sp;

@@ -183,10 +183,10 @@ TEST(CoreFileTest, DamagedCores) {
   TemporaryFolder folder;
   setenv("CLEW_CACHE_DIR", folder.path().c_str(), 1);
   auto bytes = make_core();
-  for (size_t size = 0; size < bytes.size(); size += size < 1600 ? 1 : 97)
+  for (size_t size = 0; size < bytes.size(); size += size < 1400 ? 7 : 97)
     use(folder, {bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(size)});
   std::mt19937_64 random(42);
-  for (int round = 0; round < 3000; ++round) {
+  for (int round = 0; round < 500; ++round) {
     auto damaged = bytes;
     for (unsigned i = 0; i < 1 + random() % 4; ++i)
       damaged[16 + random() % 1600] ^= static_cast<std::byte>(1u << random() % 8);
