@@ -54,8 +54,6 @@ int run(int argc, char** argv) {
   report_command->add_option("FILE", report_options.file, "the recording")->capture_default_str();
   report_command->callback([&] { status = report(report_options); });
 
-  int status = 0;
-
   StackOptions stack_options;
   CLI::App* stack_command =
       app.add_subcommand("stack", "Print the stack of every thread of a process or core file");

@@ -155,7 +155,6 @@ static inline uint32_t clew_step_by_rule(CLEW_CONTEXT context, const struct clew
           value = address = evaluation.value;
           if (have && clew_save_kind_of(save) == CLEW_SAVE_EXPR_AT)
             have = CLEW_READ_U64(context, address, &value);
-          if (!have && address < state->value[CLEW_RSP] && reg < CLEW_RIP) continue; /* popped already */
           break;
         default:
           if (reg == CLEW_RIP) return CLEW_END_ROOT;

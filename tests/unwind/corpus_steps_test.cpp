@@ -151,10 +151,10 @@ TEST(CorpusSteps, SavedRegisterBelowTheStackPointerIsNotRead) {
   clew_state state = start_of(walk, walk["steps"][0]);
   ASSERT_EQ(wanted["row"]["cfa"], "rsp+8");
   ASSERT_EQ(wanted["row"]["rules"]["rbp"], "CFA-16");
-  clew_step step;
+  clew_step step{};
+  step.full = true;
   clew_rule rule = clew_rule_make(CLEW_CFA_REG, CLEW_RSP, 8, 2, 0, false);
-  ASSERT_EQ(clew_step_by_rule(&subject, nullptr, rule, true, &state, &step),
-            static_cast<uint32_t>(CLEW_CONTINUE));
+  ASSERT_EQ(clew_step_by_rule(&subject, nullptr, rule, &state, &step), static_cast<uint32_t>(CLEW_CONTINUE));
   expect_caller(state, walk["steps"][0]);
 }
 
