@@ -52,6 +52,9 @@ def main():
     except recording.CannotRecord as reason:
         print(f"SKIP: {reason}")
         return 77
+    except RuntimeError as error:
+        print(f"FAILED: {error}")
+        return 1
     finally:
         place.close()
     print(
@@ -59,7 +62,7 @@ def main():
         f"ends {verdict.ends}, wrong {verdict.wrong}, broken {verdict.broken}, misnamed {verdict.misnamed}, "
         f"foreign only {verdict.foreign_only}, guessed {verdict.guessed}, {result.summary.get('bytes', 0)} bytes"
     )
-    for line in verdict.problems[:12]:
+    for line in verdict.problems[:12] + ([] if options.expect_end else verdict.incomplete[:6]):
         print("  " + line)
     failures = []
 

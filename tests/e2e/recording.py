@@ -248,6 +248,7 @@ class Workplace:
         return copied
 
     def reach_folder(self, path):
+        path = os.path.abspath(path)
         if reachable(path):
             return path
         copied = os.path.join(self.path, "programs", os.path.basename(path))

@@ -65,6 +65,7 @@ class Verdict:
     foreign_only: int = 0
     misnamed: int = 0
     problems: list = field(default_factory=list)  # lines, the most frequent first
+    incomplete: list = field(default_factory=list)  # traces that ended early, the most frequent first
     broken: int = 0  # samples against T1, T3, T4
     guessed: int = 0
 
@@ -78,6 +79,7 @@ def judge(truth, recording):
     verdict = Verdict(lost=recording.summary["lost"])
     problems = collections.Counter()
     ends = collections.Counter()
+    incomplete = collections.Counter()
     for stack in recording.profile.stacks:
         verdict.samples += stack.count
         ends[stack.end] += stack.count
@@ -92,9 +94,13 @@ def judge(truth, recording):
         text = ";".join(map(str, reversed(frames)))
         if frames and all(frame.own is None for frame in frames):
             verdict.foreign_only += stack.count
+        where = " ".join(
+            f"{os.path.basename(l.mapping.path) if l.mapping else '?'}+{l.address:#x}/{l.how}" for l in locations[:8]
+        )
+        if not complete:
+            incomplete[f"ended {stack.end}: {text[-300:]} [leaf first: {where}]"] += stack.count
         if not truth.chains.right(frames, complete):
             verdict.wrong += stack.count
-            where = " ".join(f"{os.path.basename(l.mapping.path) if l.mapping else '?'}+{l.address:#x}/{l.how}" for l in locations[:6])
             problems[f"wrong chain ({stack.end}): {text[-400:]} [leaf first: {where}]"] += stack.count
         broken = _contract(truth, locations, frames)
         if broken:
@@ -119,6 +125,7 @@ def judge(truth, recording):
         problems[f"folded has {folded} samples, the profile {verdict.samples}"] += 1
         verdict.broken += 1
     verdict.problems = [f"{count} × {line}" for line, count in problems.most_common()]
+    verdict.incomplete = [f"{count} × {line}" for line, count in incomplete.most_common()]
     return verdict
 
 
@@ -142,6 +149,51 @@ def _contract(truth, locations, frames):
         elif not location.exact and i and not _uncalled(frame, frames) and not elf.follows_call(location.address):
             return f"T4: no call before frame {i} at {location.address:#x} of {location.mapping.path} ({location.how})"
     return ""
+
+
+def system_contract(profile):
+    """Programs that are not ours have no known chains; the trace contract holds for them all the same. Returns how many
+    samples break it, and lines that say where."""
+    files = {}
+    problems = collections.Counter()
+    for stack in profile.stacks:
+        for i, location in enumerate(stack.locations):
+            if location.kind == "kernel":
+                continue
+            if location.mapping is None:
+                problems[f"T4: frame {i} at {location.address:#x} lies in no mapping"] += stack.count
+                break
+            path = location.mapping.path
+            if path not in files:
+                try:
+                    elf = Elf(path)
+                    files[path] = elf if elf.build_id == location.mapping.build_id else None
+                except (OSError, ValueError):
+                    files[path] = None
+            elf = files[path]
+            if elf is None:
+                continue
+            if not elf.is_code(location.address if location.exact else location.address - 1):
+                problems[f"T4: frame {i} at {location.address:#x} of {path} is not executable"] += stack.count
+                break
+            vouched = location.exact or location.how in ("table", "sframe", "jit")
+            if not vouched and not elf.follows_call(location.address):
+                problems[f"T4: no call before frame {i} at {location.address:#x} of {path} ({location.how})"] += stack.count
+                break
+    return sum(problems.values()), [f"{count} × {line}" for line, count in problems.most_common(5)]
+
+
+def ended_early(profile, count=6):
+    """The most frequent incomplete traces of any program, a line each, root end first."""
+    found = collections.Counter()
+    for stack in profile.stacks:
+        if stack.end != "root":
+            frames = [
+                f"{l.names[-1] if l.names else ''}<{os.path.basename(l.mapping.path) if l.mapping else '?'}+{l.address:#x} {l.how}>"
+                for l in stack.locations
+            ]
+            found[f"ended {stack.end}: {';'.join(reversed(frames))[:260]} … leaf {frames[0] if frames else ''}"] += stack.count
+    return [f"{n} × {line}" for line, n in found.most_common(count)]
 
 
 def _uncalled(frame, frames):

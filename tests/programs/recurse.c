@@ -12,16 +12,15 @@ static LEVEL uint64_t deep_leaf(void) {
   return x;
 }
 static LEVEL uint64_t small_step(unsigned n) {
-  if (n == 0) return deep_leaf();
-  uint64_t x = small_step(n - 1);
+  uint64_t x = n == 0 ? deep_leaf() : small_step(n - 1);
   AFTER_CALL; /* or gcc makes a loop of it */
   return x + 1;
 }
 static LEVEL uint64_t big_step(unsigned n) {
   volatile char room[600];
   room[n % sizeof(room)] = 1;
-  if (n == 0) return deep_leaf();
-  return big_step(n - 1) + (uint64_t)room[n % sizeof(room)];
+  uint64_t x = n == 0 ? deep_leaf() : big_step(n - 1);
+  return x + (uint64_t)room[n % sizeof(room)];
 }
 
 int main(int argc, char** argv) {
