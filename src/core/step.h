@@ -33,6 +33,15 @@ static inline uint32_t clew_step_sigframe(CLEW_CONTEXT context, struct clew_stat
   return CLEW_CONTINUE;
 }
 
+/* Where the slot that a register was saved in cannot be read: does the register still hold the saved value?
+ * Compilers leave the save in force after the pop that restores it (gcc writes no DW_CFA_restore in
+ * epilogues), until the return. The slot then lies below the stack pointer, which a copied stack does not
+ * hold, and the register has its caller's value again. Code that saves into the red zone and then clobbers
+ * looks the same; neither compiler emits it. */
+static inline bool clew_restored_already(const struct clew_state* state, uint64_t slot) {
+  return slot < state->value[CLEW_RSP];
+}
+
 /* Steps `state` to the caller by `rule`, whose lists and expressions are in `header` (null for a rule that
  * needs none). Returns CLEW_CONTINUE or an enum clew_end; then `state` is as it was, or spoiled:
  * the walk is over. */
@@ -89,7 +98,7 @@ static inline uint32_t clew_step_by_rule(CLEW_CONTEXT context, const struct clew
       if (CLEW_READ_U64(context, cfa - 8ull * bp, &value)) {
         state->value[CLEW_RBP] = value;
         state->known |= 1u << CLEW_RBP;
-      } else if (cfa - 8ull * bp >= state->value[CLEW_RSP]) { /* below: popped already, and still in rbp */
+      } else if (!clew_restored_already(state, cfa - 8ull * bp)) {
         state->known &= ~(1u << CLEW_RBP);
       }
     }
@@ -115,7 +124,7 @@ static inline uint32_t clew_step_by_rule(CLEW_CONTEXT context, const struct clew
       if (CLEW_READ_U64(context, cfa - 8ull * bp, &value)) {
         caller.value[CLEW_RBP] = value;
         caller.known |= 1u << CLEW_RBP;
-      } else if (cfa - 8ull * bp >= state->value[CLEW_RSP]) {
+      } else if (!clew_restored_already(state, cfa - 8ull * bp)) {
         caller.known &= ~(1u << CLEW_RBP);
       }
     }
@@ -134,7 +143,10 @@ static inline uint32_t clew_step_by_rule(CLEW_CONTEXT context, const struct clew
         case CLEW_SAVE_AT_CFA:
           address = cfa + (uint64_t)(int64_t)offset;
           have = CLEW_READ_U64(context, address, &value);
-          if (!have && address < state->value[CLEW_RSP] && reg < CLEW_RIP) continue; /* popped already */
+          if (!have && reg != CLEW_RIP && reg != CLEW_RSP && clew_restored_already(state, address)) {
+            have = clew_known(state, reg);
+            value = state->value[reg];
+          }
           break;
         case CLEW_SAVE_CFA_PLUS:
           value = cfa + (uint64_t)(int64_t)offset;

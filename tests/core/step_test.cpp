@@ -108,6 +108,31 @@ TEST(Step, LostRegisterIsUnknownNotWrong) {
   EXPECT_FALSE(clew_known(&out.state, CLEW_R12)) << "its slot cannot be read";
 }
 
+// gcc's epilogue after `pop %rbp`: the frame is the return address, the rule still says rbp at CFA - 16,
+// which is below the stack pointer and not in a copied stack. The pop has restored the register.
+TEST(Step, RegisterWhoseSlotIsPoppedIsRestored) {
+  const auto state = state_of({{CLEW_RSP, 0x7000}, {CLEW_RIP, 0x1000}, {CLEW_RBP, 0x7100}, {CLEW_R12, 0xc}});
+  const auto out = step({{{0x7000, 0x1234}}}, state, clew_rule_make(CLEW_CFA_REG, CLEW_RSP, 8, 2, 0, false));
+  EXPECT_EQ(out.result, CLEW_CONTINUE);
+  EXPECT_TRUE(clew_known(&out.state, CLEW_RBP));
+  EXPECT_EQ(out.state.value[CLEW_RBP], 0x7100u);
+
+  FakeTable table;
+  const uint32_t list = table.list({1, clew_save_make(CLEW_SAVE_AT_CFA, CLEW_R12, -24)});
+  const auto saves =
+      step({{{0x7000, 0x1234}}}, state, clew_rule_make(CLEW_CFA_REG, CLEW_RSP, 8, 2, list, false), table);
+  EXPECT_EQ(saves.result, CLEW_CONTINUE);
+  EXPECT_TRUE(clew_known(&saves.state, CLEW_RBP));
+  EXPECT_TRUE(clew_known(&saves.state, CLEW_R12));
+  EXPECT_EQ(saves.state.value[CLEW_R12], 0xcu);
+
+  // A slot at or above the stack pointer that cannot be read is lost.
+  const auto lost =
+      step({{{0x7008, 0x1234}}}, state, clew_rule_make(CLEW_CFA_REG, CLEW_RSP, 16, 2, 0, false));
+  EXPECT_EQ(lost.result, CLEW_CONTINUE);
+  EXPECT_FALSE(clew_known(&lost.state, CLEW_RBP));
+}
+
 TEST(Step, ReturnAddressInRegister) {  // glibc's vfork: rip in rdi
   FakeTable table;
   const uint32_t list = table.list({1, clew_save_make(CLEW_SAVE_REGISTER, CLEW_RIP, CLEW_RDI)});
