@@ -87,7 +87,7 @@ struct Output {
 };
 
 /// Runs a shell command.
-inline Output run(const std::string& command) {
+inline Output run_command(const std::string& command) {
   TemporaryFolder folder;
   Output output;
   int status =
@@ -102,6 +102,6 @@ inline Output run(const std::string& command) {
   return output;
 }
 
-inline bool have(const std::string& program) { return run("command -v " + program).status == 0; }
+inline bool have(const std::string& program) { return run_command("command -v " + program).status == 0; }
 
 }  // namespace clew::test

@@ -44,11 +44,12 @@ struct Stacks {
   pid_t pid = 0;  // 0: a core
 };
 
-Trace walk(unwind::Target& target, pid_t tid, const unwind::Registers& registers,
-           std::vector<clew_frame>& buffer) {
+/// `thread` is a StoppedThread or a CoreThread.
+Trace walk(unwind::Target& target, const auto& thread, std::vector<clew_frame>& buffer) {
   Trace trace;
-  trace.tid = tid;
-  trace.result = unwind::walk(target, registers, buffer);
+  trace.tid = thread.tid;
+  trace.result = unwind::walk(target, thread.registers, buffer);
+  if (thread.just_begun && trace.result.frames == 1) trace.result.end = CLEW_END_ROOT;
   trace.frames.assign(buffer.begin(), buffer.begin() + static_cast<ptrdiff_t>(trace.result.frames));
   return trace;
 }
@@ -95,7 +96,7 @@ Result<Stacks> of_process(pid_t pid) {
   process::StoppedTarget target(pid, *space);
   for (const process::StoppedThread& thread : stopped->threads()) {
     if (thread.stopped) {
-      stacks.threads.push_back(walk(target, thread.tid, thread.registers, buffer));
+      stacks.threads.push_back(walk(target, thread, buffer));
       continue;
     }
     Trace trace;
@@ -125,7 +126,7 @@ Result<Stacks> of_core(const std::string& path, const std::string& executable) {
   std::vector<clew_frame> buffer(kMaxFrames);
   process::CoreTarget target(*core, mapped->space);
   for (const process::CoreThread& thread : core->threads()) {
-    stacks.threads.push_back(walk(target, thread.tid, thread.registers, buffer));
+    stacks.threads.push_back(walk(target, thread, buffer));
     stacks.threads.back().name = core->command();
   }
   stacks.space = std::move(mapped->space);

@@ -72,7 +72,8 @@ static inline long clew_walk_frame(uint32_t index, void* argument) {
   const uint32_t found = CLEW_FIND(context, pc, &code);
   (void)index;
 
-  /* A caller outside executable mappings is no frame; a sampled or interrupted pc is one wherever it is (T1). */
+  /* A caller outside executable mappings is no frame; a sampled or interrupted pc is one wherever it is (T1).
+   */
   if (found != CLEW_CONTINUE && !(walk->flags & CLEW_FRAME_EXACT_PC)) return clew_walk_stop(walk, found, pc);
   if (walk->count >= walk->capacity) return clew_walk_stop(walk, CLEW_END_DEPTH_LIMIT, pc);
   walk->frames[walk->count].pc = pc;

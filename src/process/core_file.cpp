@@ -16,6 +16,7 @@
 #include <fcntl.h>
 #include <link.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -57,6 +58,8 @@ constexpr std::array<uint8_t, 27> kKernelOrder = {
     CLEW_REGISTERS, CLEW_RSP,       CLEW_REGISTERS, CLEW_REGISTERS, CLEW_REGISTERS, CLEW_REGISTERS,
     CLEW_REGISTERS, CLEW_REGISTERS, CLEW_REGISTERS};
 
+constexpr size_t kOrigRax = 15;  // in that order
+
 CoreThread thread_of_prstatus(std::span<const std::byte> note) {
   CoreThread thread;
   thread.signal = load<int16_t>(note, kPrstatusSignal);
@@ -66,6 +69,8 @@ CoreThread thread_of_prstatus(std::span<const std::byte> note) {
     thread.registers.value[kKernelOrder[i]] = load<uint64_t>(note, kPrstatusRegisters + 8 * i);
     thread.registers.known |= 1u << kKernelOrder[i];
   }
+  thread.just_begun =
+      just_begun(load<uint64_t>(note, kPrstatusRegisters + 8 * kOrigRax), thread.registers.value[CLEW_RAX]);
   return thread;
 }
 
@@ -100,6 +105,10 @@ std::string file_name_of(const std::string& path) {
 }
 
 }  // namespace
+
+bool just_begun(uint64_t call, uint64_t result) {
+  return result == 0 && (call == SYS_clone || call == SYS_clone3);
+}
 
 bool CoreFile::read_at(uint64_t offset, void* out, size_t size) const {
   if (offset > file_bytes_ || size > file_bytes_ - offset) return false;

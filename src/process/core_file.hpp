@@ -22,10 +22,16 @@
 
 namespace clew::process {
 
+/// Whether a thread or process is where clone(2) returns in it: `call` is orig_rax, `result` rax. On a new
+/// stack nothing has called it, so that it is its own root there, although its code is that of a caller's
+/// function.
+bool just_begun(uint64_t call, uint64_t result);
+
 struct CoreThread {
   pid_t tid = 0;
   int signal = 0;  // that the thread died of, 0 where none
   unwind::Registers registers;
+  bool just_begun = false;  // see just_begun()
 };
 
 /// A PT_LOAD: memory from `start` to `end`, of which the file holds the first `file_size` bytes.

@@ -32,8 +32,8 @@ namespace {
 
 constexpr uint64_t kStopTimeout_ns = 1'000'000'000;  // for all threads together, on a busy machine
 constexpr uint64_t kSleepPatience_ns = 20'000'000;   // for threads in state D (vfork's parent, a dead disk)
-constexpr int kMaxRounds = 1000;  // of looking for threads that are new
-constexpr uint64_t kKernelThread = 0x00200000;  // PF_KTHREAD of /proc/PID/stat's flags
+constexpr int kMaxRounds = 1000;                     // of looking for threads that are new
+constexpr uint64_t kKernelThread = 0x00200000;       // PF_KTHREAD of /proc/PID/stat's flags
 
 uint64_t now_ns() {
   timespec time;
@@ -85,7 +85,7 @@ uint64_t task_flags(pid_t pid) {
   size_t name_end = text.rfind(')');
   if (name_end == std::string::npos) return 0;
   std::string_view rest = std::string_view(text).substr(name_end + 1);
-  for (int i = 0; i < 7; ++i) {
+  for (int i = 0; i < 6; ++i) {
     size_t blank = rest.find(' ', 1);
     if (blank == std::string_view::npos) return 0;
     rest.remove_prefix(blank);
@@ -300,6 +300,8 @@ void StoppedProcess::wait_for_all(uint64_t deadline_ns) {
       // A stop without an event is a signal on its way, which resume() passes on; all others leave nothing to
       // give back.
       if (status >> 16 == 0) thread.signal = WSTOPSIG(status);
+      // A group stop's event carries the stopping signal, an interruption's SIGTRAP (ptrace(2)).
+      thread.interrupted = status >> 16 == PTRACE_EVENT_STOP && WSTOPSIG(status) == SIGTRAP;
       ++i;
     }
     if (!waiting || threads_.empty()) break;
@@ -326,6 +328,7 @@ Result<bool> StoppedProcess::read_registers() {
     if (part.iov_len != sizeof registers)
       return Error{"process " + std::to_string(pid_) + " is a 32-bit program: only x86-64 is supported"};
     thread.registers = registers_of(registers);
+    thread.just_begun = just_begun(registers.orig_rax, registers.rax);
     if (thread.interrupted) restart_interrupted_call(thread.tid, registers);
   }
   return true;

@@ -25,6 +25,7 @@ struct StoppedThread {
   bool stopped =
       false;  // false: it sleeps where nothing interrupts it (state D); its registers are not known
   unwind::Registers registers;
+  bool just_begun = false;  // see just_begun()
 
   // What resume() has to give back.
   int signal = 0;            // that was about to be delivered when the thread stopped

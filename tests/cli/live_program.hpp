@@ -22,7 +22,7 @@ inline std::string compile(const TemporaryFolder& folder, const std::string& nam
   std::string file = folder.path() + "/" + name + (compiler == "g++" ? ".cpp" : ".c");
   std::ofstream(file) << source;
   std::string program = folder.path() + "/" + name;
-  Output output = run(compiler + " " + flags + " " + file + " -o " + program);
+  Output output = run_command(compiler + " " + flags + " " + file + " -o " + program);
   if (output.status != 0) throw std::runtime_error(output.err);
   return program;
 }

@@ -19,7 +19,7 @@ const std::string kClew = CLEW_BINARY_DIR "/clew";
 class Stack : public testing::Test {
  protected:
   void SetUp() override { setenv("CLEW_CACHE_DIR", folder.path().c_str(), 1); }
-  Output clew(const std::string& arguments) { return run(kClew + " stack " + arguments); }
+  Output clew(const std::string& arguments) { return run_command(kClew + " stack " + arguments); }
   nlohmann::json stacks_of(const std::string& arguments) {
     Output output = clew("--json " + arguments);
     EXPECT_EQ(output.status, 0) << output.err;
@@ -178,7 +178,7 @@ TEST_F(Stack, WaysToBuildAProgram) {
     if (*way.after) {
       // No names, but complete all the same.
       std::string stripped = program + "-stripped";
-      ASSERT_EQ(run("strip -s -o " + stripped + " " + program).status, 0);
+      ASSERT_EQ(run_command("strip -s -o " + stripped + " " + program).status, 0);
       Child other({stripped});
       ASSERT_EQ(other.line(), "ready");
       auto stacks = stacks_of(std::to_string(other.pid()));
@@ -202,9 +202,9 @@ TEST_F(Stack, ADeletedAndAReplacedProgram) {
 
 TEST_F(Stack, SeparateDebugFile) {
   std::string program = compile(folder, "threads", kThreads, "-O2 -g -pthread");
-  ASSERT_EQ(run("cd " + folder.path() +
-                " && mkdir .debug && objcopy --only-keep-debug threads .debug/threads.debug && "
-                "strip -s threads && objcopy --add-gnu-debuglink=.debug/threads.debug threads")
+  ASSERT_EQ(run_command("cd " + folder.path() +
+                        " && mkdir .debug && objcopy --only-keep-debug threads .debug/threads.debug && "
+                        "strip -s threads && objcopy --add-gnu-debuglink=.debug/threads.debug threads")
                 .status,
             0);
   Child child({program});
@@ -213,7 +213,7 @@ TEST_F(Stack, SeparateDebugFile) {
 }
 
 TEST_F(Stack, AProgramInAnotherMountNamespace) {
-  if (geteuid() != 0 || run("unshare -m true").status != 0) GTEST_SKIP() << "needs root and unshare";
+  if (geteuid() != 0 || run_command("unshare -m true").status != 0) GTEST_SKIP() << "needs root and unshare";
   std::string program = compile(folder, "threads", kThreads, "-O2 -g -static -pthread");
   std::string inside = folder.path() + "/inside";
   std::filesystem::create_directory(inside);
@@ -498,9 +498,10 @@ TEST_F(Stack, AnotherUsersProcess) {
   Child child({"sleep", "100"});
   // The program is copied to where that user may read it.
   TemporaryFolder open;
-  ASSERT_EQ(run("chmod 755 " + open.path() + " && cp " + kClew + " " + open.path() + "/clew").status, 0);
-  expect_error(run("setpriv --reuid=65534 --regid=65534 --clear-groups " + open.path() + "/clew stack " +
-                   std::to_string(child.pid())),
+  ASSERT_EQ(run_command("chmod 755 " + open.path() + " && cp " + kClew + " " + open.path() + "/clew").status,
+            0);
+  expect_error(run_command("setpriv --reuid=65534 --regid=65534 --clear-groups " + open.path() +
+                           "/clew stack " + std::to_string(child.pid())),
                "belongs to user root: run clew as that user or as root");
 }
 

@@ -21,7 +21,7 @@ std::string unpack_core(const TemporaryFolder& folder, const std::string& name) 
   std::string root = corpus("core-dumps");
   if (root.empty() || !have("bzip2")) return "";
   std::string path = folder.path() + "/" + name + ".core";
-  Output output = run("bzip2 -dc '" + root + "/" + name + "/" + name + ".core.bz2' >'" + path + "'");
+  Output output = run_command("bzip2 -dc '" + root + "/" + name + "/" + name + ".core.bz2' >'" + path + "'");
   return output.status == 0 ? path : "";
 }
 

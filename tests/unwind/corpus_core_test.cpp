@@ -24,7 +24,7 @@ TEST_P(CoreDump, Replays) {
   TemporaryFolder unpacked;
   auto unpack = [&](const std::string& packed) {
     std::string path = unpacked.path() + "/" + packed.substr(0, packed.size() - 4);
-    EXPECT_EQ(run("bzip2 -dc '" + folder + "/" + packed + "' >'" + path + "'").status, 0);
+    EXPECT_EQ(run_command("bzip2 -dc '" + folder + "/" + packed + "' >'" + path + "'").status, 0);
     return path;
   };
   // In the cases the code lies at other paths than in the core: the program is named, its library lies beside
@@ -35,8 +35,8 @@ TEST_P(CoreDump, Replays) {
     std::string path = unpack(module["file"]);
     if (program.empty()) program = path;
   }
-  Output output =
-      run("CLEW_CACHE_DIR=" + unpacked.path() + " " + kClew + " stack --json " + core + " " + program);
+  Output output = run_command("CLEW_CACHE_DIR=" + unpacked.path() + " " + kClew + " stack --json " + core +
+                              " " + program);
   ASSERT_EQ(output.status, 0) << output.err;
   auto got = nlohmann::json::parse(output.out);
 
