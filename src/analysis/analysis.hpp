@@ -25,6 +25,7 @@ enum class Code : uint8_t {
   kInit,          // .init, .fini: crti.o's and crtn.o's halves, often with more between
   kStart,         // the program's entry: the outermost frame
   kFunction,      // a function without FDE
+  kUnnamed,       // what lies between functions that symbols name: functions, parts of others, padding
   kSignalReturn,  // mov eax, 15; syscall (and mov rax)
 };
 
@@ -43,8 +44,13 @@ enum class Code : uint8_t {
 ///                  that is set up as frame pointer, else by rsp. Functions behind it in `code` that it, or a
 ///                  function reached, calls are followed as well, and those that begin with push rbp; mov
 ///                  rbp, rsp.
+///   kUnnamed       Likewise, but nothing is known to begin anywhere.
 ///   kSignalReturn  CLEW_CFA_SIGFRAME over the sequence.
-std::vector<Row> rows(Code kind, std::span<const std::byte> code, uint64_t address);
+///
+/// `called`, if given, grows by the addresses outside `code` that it calls or takes, and for kUnnamed holds
+/// those of other pieces: functions that begin there are entered.
+std::vector<Row> rows(Code kind, std::span<const std::byte> code, uint64_t address,
+                      std::vector<uint64_t>* called = nullptr);
 
 /// Whether `code` begins with the signal return sequence (x86-64: mov $15, %eax or %rax; syscall).
 bool is_signal_return(std::span<const std::byte> code);

@@ -1,5 +1,6 @@
 #include "analysis/frame_state.hpp"
 
+#include <algorithm>
 #include <optional>
 
 namespace clew::analysis {
@@ -72,6 +73,12 @@ constexpr uint16_t kScratch =
     1u << kRax | 1u << kRcx | 1u << kRdx | 1u << kRsi | 1u << kRdi | 0xf00;  // r8..r11
 
 int32_t push_size(const Instruction& in) { return in.operand16 && !in.wide ? 2 : 8; }
+
+bool caller_rbp_only_in_rbp(const FrameState& state) {
+  const auto holds = [](const Value& value) { return value.kind == Value::kCallerRbp; };
+  return state.rbp_slot == 0 && holds(state.rbp()) &&
+         std::count_if(state.registers.begin(), state.registers.end(), holds) == 1;
+}
 
 // Instructions that move known values about; false if `in` is none of them.
 bool step_known(FrameState& state, const Instruction& in) {
@@ -182,6 +189,11 @@ bool step_known(FrameState& state, const Instruction& in) {
       state.registers[kRsp] = moved(state.rsp(), -(in.immediate & 0xffff));
       return true;
     }
+    case 0x31:
+    case 0x33:
+      if (!in.is_register_form() || in.reg() != kRbp || in.rm() != kRbp || in.operand16) return false;
+      set(state, kRbp, caller_rbp_only_in_rbp(state) ? Value{0, Value::kOutermost} : Value{});
+      return true;
     default:
       return false;
   }
@@ -227,6 +239,7 @@ void step(FrameState& state, const Instruction& in) {
 
 clew_rule rule_of(const FrameState& state) {
   constexpr clew_rule kNone = 0;
+  if (state.rbp().kind == Value::kOutermost) return clew_rule_make(CLEW_CFA_ROOT, 0, 0, 0, 0, false);
   if (!state.return_intact) return kNone;
   const Value& rsp = state.rsp();
   bool rsp_known = rsp.kind == Value::kCfa;

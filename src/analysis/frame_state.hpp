@@ -1,8 +1,9 @@
 // What is known about a frame at one instruction, and what the next instruction makes of it.
 //
-// Registers hold symbolic values: CFA + offset, the caller's rbp, the return address, or unknown. Memory is
-// known at two places only: the slot where the caller's rbp was saved, and the return address at CFA-8.
-// Everything not followed is unknown, so that a rule made from a state is right, or none.
+// Registers hold symbolic values: CFA + offset, the caller's rbp, the return address, the mark of the
+// outermost frame (zero in rbp where the caller's was kept nowhere: psABI 3.4.1; musl's __clone), or unknown.
+// Memory is known at two places only: the slot where the caller's rbp was saved, and the return address at
+// CFA-8. Everything not followed is unknown, so that a rule made from a state is right, or none.
 #pragma once
 
 #include <array>
@@ -14,7 +15,7 @@
 namespace clew::analysis {
 
 struct Value {
-  enum Kind : uint8_t { kUnknown, kCfa, kCallerRbp, kReturnAddress };
+  enum Kind : uint8_t { kUnknown, kCfa, kCallerRbp, kReturnAddress, kOutermost };
   int32_t offset = 0;  // kCfa: the value is CFA + offset
   Kind kind = kUnknown;
   bool operator==(const Value&) const = default;

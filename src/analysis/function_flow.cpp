@@ -29,6 +29,7 @@ FunctionFlow::FunctionFlow(std::span<const std::byte> code, uint64_t address)
       owners_(code_.size()),
       blocks_at_(code_.size()),
       swept_targets_(code_.size()),
+      doubtful_calls_(code_.size()),
       final_calls_(code_.size()),
       steps_left_(kStepsPerByte * code_.size() + 64) {
   sweep();
@@ -61,17 +62,34 @@ void FunctionFlow::sweep() {
       size_t behind = behind_padding(at + in.length);
       if (behind != at + in.length && behind < code_.size())
         after_ends_.push_back(static_cast<uint32_t>(behind));
+      doubtful_calls_[at] = (address_ + behind) % 16 == 0;
     }
     if (flow == Flow::kCall && inside && target != in.length)
       call_targets_.push_back(static_cast<uint32_t>(to));
+    if (flow == Flow::kCall && !inside) outside_.push_back(address_ + static_cast<uint64_t>(to));
+    // Jump tables lie elsewhere, so that an address in code is a function's.
+    if (in.wide && in.is(0x8d) && in.mod() == 0 && (in.modrm & 7) == 5 && !in.address32) {
+      const int64_t taken = static_cast<int64_t>(at) + in.length + in.displacement;
+      if (taken >= 0 && taken < static_cast<int64_t>(code_.size())) {
+        taken_.push_back(static_cast<uint32_t>(taken));
+      } else {
+        outside_.push_back(address_ + static_cast<uint64_t>(taken));
+      }
+    }
     if (flow == Flow::kJump || flow == Flow::kJumpIndirect || flow == Flow::kReturn || flow == Flow::kStop)
       ended = true;
     at += in.length;
   }
   std::sort(branches_.begin(), branches_.end());
-  std::sort(call_targets_.begin(), call_targets_.end());
   std::sort(after_ends_.begin(), after_ends_.end());
   after_ends_.erase(std::unique(after_ends_.begin(), after_ends_.end()), after_ends_.end());
+  for (uint32_t taken : taken_) enter_if_begins(taken);
+  std::sort(call_targets_.begin(), call_targets_.end());
+}
+
+void FunctionFlow::enter_if_begins(uint32_t offset) {
+  if (offset == behind_padding(0) || std::binary_search(after_ends_.begin(), after_ends_.end(), offset))
+    call_targets_.push_back(offset);
 }
 
 // The first instruction that is no padding. A lone one-byte nop is none by itself: compilers without
@@ -94,16 +112,26 @@ void FunctionFlow::enter(size_t offset, const FrameState& state) {
   if (offset < code_.size()) entries_.emplace_back(static_cast<uint32_t>(offset), state);
 }
 
+void FunctionFlow::may_enter(std::span<const uint64_t> addresses) {
+  const size_t first = behind_padding(0);
+  const auto at = std::lower_bound(after_ends_.begin(), after_ends_.end(), first);
+  if (first < code_.size() && (at == after_ends_.end() || *at != first))
+    after_ends_.insert(at, static_cast<uint32_t>(first));
+  for (uint64_t address : addresses)
+    if (address - address_ < code_.size()) enter_if_begins(static_cast<uint32_t>(address - address_));
+  std::sort(call_targets_.begin(), call_targets_.end());
+}
+
 void FunctionFlow::suspect(uint32_t call) {
   if (call != 0) suspects_.push_back(call - 1);
 }
 
-void FunctionFlow::arrive(int64_t offset, const FrameState& state, uint32_t last_call) {
+void FunctionFlow::arrive(int64_t offset, const FrameState& state, uint32_t last_call, uint32_t guess) {
   if (offset < 0 || offset >= static_cast<int64_t>(code_.size())) return;
   auto at = static_cast<size_t>(offset);
   uint32_t known = block_at(at);
   if (known == 0) {
-    blocks_.push_back({state, static_cast<uint32_t>(at), last_call, true});
+    blocks_.push_back({state, static_cast<uint32_t>(at), last_call, guess, true});
     blocks_at_[at] = static_cast<uint32_t>(blocks_.size());
     queue_.push_back(static_cast<uint32_t>(blocks_.size() - 1));
     return;
@@ -111,10 +139,23 @@ void FunctionFlow::arrive(int64_t offset, const FrameState& state, uint32_t last
   Block& block = blocks_[known - 1];
   const Value& here = block.state.rsp();
   const Value& there = state.rsp();
+  const bool from_guess = guess != block.guess && (guess == 0 || block.guess == 0);
+  if (from_guess && here.kind == Value::kCfa && here == there)
+    confirmed_.push_back((guess | block.guess) - 1);
   if (here.kind == Value::kCfa && there.kind == Value::kCfa && here.offset != there.offset) {
+    if (from_guess) {
+      const uint32_t call = guess != 0 ? last_call : block.last_call;
+      if (call != 0) {
+        suspect(call);
+      } else {
+        contradicted_.push_back((guess | block.guess) - 1);
+      }
+      return;
+    }
     bool deeper = there.offset < here.offset;
     suspect((deeper && last_call != 0) || block.last_call == 0 ? last_call : block.last_call);
   }
+  if (guess == 0) block.guess = 0;
   if (!meet(block.state, state) || block.queued) return;
   block.queued = true;
   queue_.push_back(known - 1);
@@ -131,16 +172,27 @@ void FunctionFlow::note(size_t offset, uint32_t owner, clew_rule rule) {
   }
 }
 
+// Only the last word on an exit counts: on the way to it, loops have states that do not hold.
+void FunctionFlow::leave(size_t at, const FrameState& state, const Block& from, uint32_t last_call,
+                         bool returns) {
+  const bool known = state.rsp().kind == Value::kCfa;
+  const bool right = known && state.rsp().offset == -8 && state.rbp().kind == Value::kCallerRbp;
+  exits_[static_cast<uint32_t>(at)] = {known && state.rsp().offset != -8 ? last_call : 0, from.guess, returns,
+                                       right};
+  outermost_returns_ |= returns && state.rbp().kind == Value::kOutermost;
+}
+
 void FunctionFlow::follow(uint32_t index, const std::function<void(size_t, const FrameState&)>& observe) {
   size_t at = blocks_[index].offset;
   FrameState state = blocks_[index].state;
   uint32_t last_call = blocks_[index].last_call;
+  const uint32_t guess = blocks_[index].guess;
   blocks_[index].queued = false;
   uint8_t sum = kNoRegister;       // holds base + entry of a jump table
   uint8_t compared = kNoRegister;  // cmp rsp, register was the last instruction
   for (bool first = true; at < code_.size(); first = false) {
     if (!first && targets_[at]) {
-      arrive(static_cast<int64_t>(at), state, last_call);
+      arrive(static_cast<int64_t>(at), state, last_call, guess);
       return;
     }
     Instruction in;
@@ -154,19 +206,22 @@ void FunctionFlow::follow(uint32_t index, const std::function<void(size_t, const
     size_t next = at + in.length;
     switch (flow) {
       case Flow::kReturn:
-        // Only the last word counts: on the way to it, loops have states that do not hold.
-        bad_returns_[static_cast<uint32_t>(at)] =
-            state.rsp().kind == Value::kCfa && state.rsp().offset != -8 ? last_call : 0;
+        leave(at, state, blocks_[index], last_call, true);
         return;
       case Flow::kStop:
         return;
       case Flow::kJump:
-        arrive(here + target, state, last_call);
+        if (here + target < 0 || here + target >= static_cast<int64_t>(code_.size()))
+          leave(at, state, blocks_[index], last_call, false);
+        arrive(here + target, state, last_call, guess);
         return;
       case Flow::kJumpIndirect: {
         bool table = in.notrack || (in.is_memory_form() && in.memory().index != kNoRegister) ||
                      (in.is_register_form() && in.rm() == sum);
-        if (!table) return;
+        if (!table) {
+          leave(at, state, blocks_[index], last_call, false);
+          return;
+        }
         if (tables_ == Tables::kNone) {
           table_state_ = state;
           tables_ = Tables::kAgree;
@@ -182,7 +237,7 @@ void FunctionFlow::follow(uint32_t index, const std::function<void(size_t, const
         return;
       }
       case Flow::kBranch:
-        arrive(here + target, state, last_call);
+        arrive(here + target, state, last_call, guess);
         // while (rsp != reg) probe the next page: behind the loop the two are equal.
         if (compared < kGeneralRegisters && (in.is(0x75) || in.is_0f(0x85)) &&
             state.rsp().kind == Value::kUnknown)
@@ -190,19 +245,21 @@ void FunctionFlow::follow(uint32_t index, const std::function<void(size_t, const
         break;
       case Flow::kCall:
       case Flow::kCallIndirect:
+        outermost_calls_ |= flow == Flow::kCallIndirect && state.rbp().kind == Value::kOutermost;
         if (final_calls_[at]) return;
         step(state, in);
-        if (target != in.length) last_call = static_cast<uint32_t>(at + 1);
+        if (target != in.length && (last_call == 0 || !doubtful_calls_[last_call - 1]))
+          last_call = static_cast<uint32_t>(at + 1);
         if (size_t behind = behind_padding(next); behind != next && target != in.length) {
           // Padding aligns what a branch, a jump table or another function's caller leads to.
           if (behind < code_.size() && targets_[behind]) {
-            behind_calls_.push_back({static_cast<uint32_t>(behind), last_call, state});
+            behind_calls_.push_back({static_cast<uint32_t>(behind), last_call, guess, state});
             return;
           }
           if (has_table_ || behind - next > 1) return;
         }
         if (next < code_.size() && targets_[next]) {
-          behind_calls_.push_back({static_cast<uint32_t>(next), last_call, state});
+          behind_calls_.push_back({static_cast<uint32_t>(next), last_call, guess, state});
           return;
         }
         if ((address_ + next) % 16 == 0 && state.rsp().kind == Value::kCfa)
@@ -237,14 +294,42 @@ bool FunctionFlow::looks_like_entry(size_t offset) const {
          !in.reg_high && !in.base_high;
 }
 
+bool FunctionFlow::guess_at(uint32_t offset) {
+  Guess guess = Guess::kTable;
+  if (const auto next = next_guess_.find(offset); next != next_guess_.end()) guess = next->second;
+  if (guess == Guess::kTable && tables_ != Tables::kAgree) guess = Guess::kFunction;
+  if (guess == Guess::kFunction && !guessing_) guess = Guess::kNone;
+  if (guess == Guess::kNone) return false;
+  guesses_[offset] = guess;
+  arrive(offset, guess == Guess::kTable ? table_state_ : FrameState::entry(), 0, offset + 1);
+  return true;
+}
+
+bool FunctionFlow::withdraw_wrong_guesses() {
+  std::vector<uint32_t> wrong = contradicted_;
+  for (const auto& [offset, exit] : exits_) {
+    if (exit.guess == 0) continue;
+    if (!exit.right && exit.last_call == 0) wrong.push_back(exit.guess - 1);
+    if (exit.right && exit.returns) confirmed_.push_back(exit.guess - 1);
+  }
+  std::sort(confirmed_.begin(), confirmed_.end());
+  for (const auto& [offset, guess] : guesses_)
+    if (!std::binary_search(confirmed_.begin(), confirmed_.end(), offset)) wrong.push_back(offset);
+  std::sort(wrong.begin(), wrong.end());
+  wrong.erase(std::unique(wrong.begin(), wrong.end()), wrong.end());
+  for (uint32_t offset : wrong)
+    next_guess_[offset] = guesses_[offset] == Guess::kTable ? Guess::kFunction : Guess::kNone;
+  return !wrong.empty();
+}
+
 bool FunctionFlow::enter_unreached() {
   while (!behind_calls_.empty()) {
-    auto [offset, last_call, state] = behind_calls_.back();
+    auto [offset, last_call, guess, state] = behind_calls_.back();
     behind_calls_.pop_back();
     if (blocks_at_[offset] != 0 && blocks_[blocks_at_[offset] - 1].state.rsp() != state.rsp()) continue;
     if (std::binary_search(banned_.begin(), banned_.end(), offset)) continue;
     if (blocks_at_[offset] == 0) fallen_into_.push_back(offset);
-    arrive(offset, state, last_call);
+    arrive(offset, state, last_call, guess);
     if (!queue_.empty()) return true;
   }
   while (next_call_target_ < call_targets_.size()) {
@@ -253,14 +338,12 @@ bool FunctionFlow::enter_unreached() {
     arrive(offset, FrameState::entry());
     return true;
   }
-  for (; next_end_ < after_ends_.size(); ++next_end_) {
-    uint32_t offset = after_ends_[next_end_];
+  while (next_end_ < after_ends_.size()) {
+    uint32_t offset = after_ends_[next_end_++];
     if (reached(offset)) continue;
     if (looks_like_entry(offset)) {
       arrive(offset, FrameState::entry());
-    } else if (tables_ == Tables::kAgree && !swept_targets_[offset]) {  // else its state is the branch's
-      arrive(offset, table_state_);
-    } else {
+    } else if (swept_targets_[offset] || !guess_at(offset)) {  // its state is the branch's, or unknown
       continue;
     }
     return true;
@@ -283,8 +366,9 @@ void FunctionFlow::follow_all(const std::function<void(size_t, const FrameState&
 // leads there whose own state nobody knows.
 bool FunctionFlow::ban_doubtful() {
   size_t before = banned_.size();
-  bool found = false;
-  for (const auto& [offset, call] : bad_returns_) suspect(call);
+  bool found = withdraw_wrong_guesses();
+  for (const auto& [offset, exit] : exits_)
+    if (exit.returns || exit.guess != 0) suspect(exit.last_call);
   if (tables_ != Tables::kNone) {
     bool agree = tables_ == Tables::kAgree && table_state_.rsp().kind == Value::kCfa;
     for (const auto& [call, rsp] : aligned_calls_)
@@ -307,7 +391,8 @@ bool FunctionFlow::ban_doubtful() {
 }
 
 void FunctionFlow::run(const std::function<void(size_t, const FrameState&)>& observe) {
-  constexpr unsigned kMostRounds = 10;
+  constexpr unsigned kMostGuessingRounds = 6;
+  constexpr unsigned kMostRounds = 12;
   bool sure = false;
   for (unsigned round = 0; round < kMostRounds && !sure && steps_left_ != 0; ++round) {
     std::fill(rules_.begin(), rules_.end(), clew_rule{0});
@@ -318,7 +403,12 @@ void FunctionFlow::run(const std::function<void(size_t, const FrameState&)>& obs
     behind_calls_.clear();
     fallen_into_.clear();
     suspects_.clear();
-    bad_returns_.clear();
+    exits_.clear();
+    guesses_.clear();
+    contradicted_.clear();
+    confirmed_.clear();
+    outermost_calls_ = outermost_returns_ = false;
+    guessing_ = round < kMostGuessingRounds;
     aligned_calls_.clear();
     next_call_target_ = 0;
     next_end_ = 0;
@@ -327,6 +417,10 @@ void FunctionFlow::run(const std::function<void(size_t, const FrameState&)>& obs
     sure = !ban_doubtful();
   }
   if (!sure || steps_left_ == 0) std::fill(rules_.begin(), rules_.end(), clew_rule{0});
+  if (outermost_returns_ || !outermost_calls_) {
+    const auto root = [](clew_rule rule) { return clew_rule_kind(rule) == CLEW_CFA_ROOT; };
+    std::replace_if(rules_.begin(), rules_.end(), root, clew_rule{0});
+  }
 }
 
 }  // namespace clew::analysis

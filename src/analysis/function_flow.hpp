@@ -2,22 +2,28 @@
 //
 // Each place where ways meet keeps one state, what all of them agree on, so that a state only ever loses
 // knowledge and the work is bounded: at most kStepsPerByte instructions are followed for a byte of code, in
-// at most ten rounds; where that does not suffice, nothing is vouched for. What direct branches do not
+// at most twelve rounds; where that does not suffice, nothing is vouched for. What direct branches do not
 // reach is entered, in this order:
 //
 //   1. behind a call, where a branch leads to the same place: the branch's state counts;
-//   2. at the targets of calls within the code, as functions;
+//   2. at the targets of calls within the code, and of instructions that take an address in it (lea
+//      rip-relative), as functions;
 //   3. behind jumps and returns, where `push rbp; mov rbp, rsp` begins, as a function;
-//   4. behind jumps, returns and calls with padding, where no branch leads, with the state of the code's
-//      jumps through tables, if those agree on one.
+//   4. behind jumps, returns and calls with padding, where no branch leads: with the state of the code's
+//      jumps through tables, if those agree on one; else as a function.
+//
+// Way 4 is a guess. It counts only if a return is reached from there with the stack as it was at a function's
+// entry, or code with the same depth that was reached otherwise. All is done anew without it if it does not,
+// or if a return, a jump out of the code, or code reached otherwise contradicts it.
 //
 // Calls that do not return are the hard part: what stands behind one has a state that nobody can see. A
 // call is not followed, and all is done anew without what came of it, if
 //
 //   - padding stands behind it and no branch leads behind that;
 //   - a branch leads behind it that was itself never reached;
-//   - the stack does not add up: two depths meet (the deeper one's last call is to blame), or a ret finds
-//     another depth than the entry's;
+//   - the stack does not add up: two depths meet (the deeper one's last call is to blame, or one before it
+//   that ends
+//     where 16 aligned bytes do, but for padding), or a ret finds another depth than the entry's;
 //   - the code jumps through tables, arguments are still pushed, and the call ends where the next 16 bytes
 //     begin.
 #pragma once
@@ -44,10 +50,15 @@ class FunctionFlow {
   /// `address` of code[0] tells what is aligned.
   explicit FunctionFlow(std::span<const std::byte> code, uint64_t address = 0);
   void enter(size_t offset, const FrameState& state);
+  /// Perhaps a function begins at the first instruction: way 4. Those of `addresses` (called, or taken,
+  /// elsewhere) where one may begin are entered by way 2.
+  void may_enter(std::span<const uint64_t> addresses);
   /// Follows all that the entries reach. `observe`, if given, sees each instruction's state, the last word
   /// last.
   void run(const std::function<void(size_t offset, const FrameState&)>& observe = nullptr);
 
+  /// Addresses outside the code that it calls or takes.
+  std::span<const uint64_t> outside() const { return outside_; }
   bool reached(size_t offset) const { return owners_[offset] != 0; }
   clew_rule rule(size_t offset) const { return rules_[offset]; }
   size_t size() const { return code_.size(); }
@@ -59,16 +70,28 @@ class FunctionFlow {
   struct Block {
     FrameState state;
     uint32_t offset;
-    uint32_t last_call;  // the last call that its state came past, plus 1; 0: none
+    uint32_t last_call;  // to blame if the state is wrong: the call that it came past, plus 1; 0: none
+    uint32_t guess;      // the guessed entry that its state came from, plus 1; 0: none
     bool queued;
+  };
+  /// What leaves the code at an offset: the last word on it.
+  struct Exit {
+    uint32_t last_call;
+    uint32_t guess;
+    bool returns;  // and does not jump
+    bool right;    // the stack is as it was at the entry
   };
 
   void sweep();
+  void enter_if_begins(uint32_t offset);
   void follow_all(const std::function<void(size_t, const FrameState&)>& observe);
   bool ban_doubtful();
   size_t behind_padding(size_t offset) const;
   uint32_t block_at(size_t offset);
-  void arrive(int64_t offset, const FrameState& state, uint32_t last_call = 0);
+  void arrive(int64_t offset, const FrameState& state, uint32_t last_call = 0, uint32_t guess = 0);
+  void leave(size_t at, const FrameState& state, const Block& from, uint32_t last_call, bool returns);
+  bool guess_at(uint32_t offset);
+  bool withdraw_wrong_guesses();
   void suspect(uint32_t call);
   void follow(uint32_t block, const std::function<void(size_t, const FrameState&)>& observe);
   void note(size_t offset, uint32_t owner, clew_rule rule);
@@ -87,20 +110,34 @@ class FunctionFlow {
   struct Behind {
     uint32_t offset;
     uint32_t last_call;
+    uint32_t guess;
     FrameState state;
   };
   std::vector<Behind> behind_calls_;
+  std::vector<uint64_t> outside_;
+  std::vector<uint32_t> taken_;  // addresses, by the sweep
   std::vector<uint32_t> call_targets_;
   std::vector<uint32_t> after_ends_;
   std::vector<std::pair<uint32_t, FrameState>> entries_;
   std::vector<std::pair<uint32_t, uint32_t>> branches_;  // target, source: by the sweep, sorted
   std::vector<uint32_t> fallen_into_;                    // entered by way 1
   std::vector<uint32_t> suspects_;                       // calls behind which the stack does not add up
-  std::map<uint32_t, uint32_t> bad_returns_;   // ret: the call that its wrong depth came past, plus 1
+  std::map<uint32_t, Exit> exits_;
+  enum class Guess : uint8_t { kTable, kFunction, kNone };
+  std::map<uint32_t, Guess> guesses_;     // entered by way 4, this round
+  std::map<uint32_t, Guess> next_guess_;  // where an earlier round's was wrong
+  std::vector<uint32_t> contradicted_;    // guesses that what is known elsewhere contradicts
+  std::vector<uint32_t> confirmed_;       // guesses that it bears out
+  bool guessing_ = true;
   std::map<uint32_t, int32_t> aligned_calls_;  // end 16-aligned; rsp relative to the CFA
+  std::vector<bool> doubtful_calls_;           // those that padding or nothing parts from a multiple of 16
   std::vector<bool> final_calls_;              // calls that do not return
   std::vector<uint32_t> banned_;               // not to be entered by way 1, sorted
   bool has_table_ = false;                     // the code jumps indirectly
+  // Code whose state is that of the outermost frame is, if it calls the function that it was given and does
+  // not return; else zero in rbp was a number.
+  bool outermost_calls_ = false;
+  bool outermost_returns_ = false;
   size_t next_call_target_ = 0;
   size_t next_end_ = 0;
   FrameState table_state_;

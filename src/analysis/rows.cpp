@@ -37,10 +37,16 @@ void each_instruction(const FunctionFlow& flow, std::span<const std::byte> code,
   }
 }
 
-std::vector<Row> function_rows(std::span<const std::byte> code, uint64_t address) {
+std::vector<Row> function_rows(std::span<const std::byte> code, uint64_t address, bool certain,
+                               std::vector<uint64_t>* called) {
   std::vector<Row> rows;
   FunctionFlow flow(code, address);
-  flow.enter(0, FrameState::entry());
+  if (certain) {
+    flow.enter(0, FrameState::entry());
+  } else {
+    flow.may_enter(called != nullptr ? std::span<const uint64_t>(*called) : std::span<const uint64_t>());
+  }
+  if (called != nullptr) called->insert(called->end(), flow.outside().begin(), flow.outside().end());
   flow.run();
   each_instruction(flow, code, false, [&](size_t at, clew_rule rule) { append(rows, address + at, rule); });
   return rows;
@@ -170,14 +176,17 @@ std::vector<Row> signal_return_rows(std::span<const std::byte> code, uint64_t ad
 
 }  // namespace
 
-std::vector<Row> rows(Code kind, std::span<const std::byte> code, uint64_t address) {
+std::vector<Row> rows(Code kind, std::span<const std::byte> code, uint64_t address,
+                      std::vector<uint64_t>* called) {
   switch (kind) {
     case Code::kPlt:
     case Code::kPltSec:
       return plt_rows(code, address);
     case Code::kInit:
     case Code::kFunction:
-      return function_rows(code, address);
+      return function_rows(code, address, true, called);
+    case Code::kUnnamed:
+      return function_rows(code, address, false, called);
     case Code::kStart:
       return start_rows(code, address);
     case Code::kSignalReturn:

@@ -83,7 +83,12 @@ class Compiler {
   uint32_t root_before(const Piece& piece);
   void fill_gap(Range gap);
   void analyse(analysis::Code kind, Range range);
-  std::vector<Range> function_ranges(Range gap);
+  struct Function {
+    uint64_t start, end;
+    analysis::Code kind;
+  };
+  std::vector<Function> functions_in(Range gap);
+  std::vector<uint64_t> called_;  // addresses that analysed code calls or takes
 
   elf::Image& image_;
   std::vector<Range> text_;
@@ -263,9 +268,10 @@ void Compiler::analyse(analysis::Code kind, Range range) {
   code.resize(image_.read(range.start, code));
   if (code.empty()) return;
   // The kernel returns into a signal trampoline's first instruction: the byte before it is looked up.
-  const bool trampoline = kind == analysis::Code::kFunction && analysis::is_signal_return(code);
+  const bool trampoline = (kind == analysis::Code::kFunction || kind == analysis::Code::kUnnamed) &&
+                          analysis::is_signal_return(code);
   const std::vector<analysis::Row> rows =
-      analysis::rows(trampoline ? analysis::Code::kSignalReturn : kind, code, range.start);
+      analysis::rows(trampoline ? analysis::Code::kSignalReturn : kind, code, range.start, &called_);
   const auto first = static_cast<uint32_t>(programs_.rows.size());
   bool any = false;
   for (const analysis::Row& row : rows) {
@@ -286,22 +292,25 @@ void Compiler::analyse(analysis::Code kind, Range range) {
   ++report_.analysed;
 }
 
-/// The functions in a gap: what symbols say, each up to its size or the next one; without symbols the gap is
-/// one function from its first instruction that is no padding.
-std::vector<Range> Compiler::function_ranges(Range gap) {
-  std::vector<Range> functions;
+/// The functions in a gap: what symbols say, each up to its size or the next one; and what lies between them,
+/// where symbols name only some functions.
+std::vector<Compiler::Function> Compiler::functions_in(Range gap) {
+  std::vector<Function> functions;
   const auto symbols = image_.symbols();
   auto symbol = std::lower_bound(symbols.begin(), symbols.end(), gap.start,
                                  [](const elf::Symbol& a, uint64_t address) { return a.address < address; });
+  uint64_t at = gap.start;
   for (; symbol != symbols.end() && symbol->address < gap.end; ++symbol) {
     if (!functions.empty() && functions.back().start == symbol->address) continue;
     if (!functions.empty()) functions.back().end = std::min(functions.back().end, symbol->address);
+    if (!functions.empty()) at = functions.back().end;
+    if (at < symbol->address) functions.push_back({at, symbol->address, analysis::Code::kUnnamed});
     uint64_t end = gap.end;
     if (symbol->size != 0 && symbol->size < gap.end - symbol->address) end = symbol->address + symbol->size;
-    functions.push_back({symbol->address, end});
+    functions.push_back({symbol->address, end, analysis::Code::kFunction});
   }
-  if (functions.empty())
-    functions.push_back({(gap.start + kAlignment - 1) / kAlignment * kAlignment, gap.end});
+  if (!functions.empty()) at = functions.back().end;
+  if (at < gap.end) functions.push_back({at, gap.end, analysis::Code::kUnnamed});
   return functions;
 }
 
@@ -319,9 +328,13 @@ void Compiler::fill_gap(Range gap) {
     } else if (section.name == ".init" || section.name == ".fini") {
       analyse(analysis::Code::kInit, part);
     } else {
-      for (const Range& function : function_ranges(part)) {
+      // Those with names first: they tell where others begin.
+      std::vector<Function> functions = functions_in(part);
+      std::stable_partition(functions.begin(), functions.end(),
+                            [](const Function& f) { return f.kind == analysis::Code::kFunction; });
+      for (const Function& function : functions) {
         const bool start = image_.entry() >= function.start && image_.entry() < function.end;
-        analyse(start ? analysis::Code::kStart : analysis::Code::kFunction,
+        analyse(start ? analysis::Code::kStart : function.kind,
                 {start ? image_.entry() : function.start, function.end});
       }
     }

@@ -256,6 +256,47 @@ TEST(Start, GlibcEndsAtHlt) {
   }
 }
 
+// musl's clone.s, the thread's side: what the new thread runs has no caller. Not so where zero in rbp is a
+// number.
+TEST(Function, ZeroInRbpBeforeAnIndirectCallIsTheRoot) {
+  const auto clone = bytes({0x0f, 0x05, 0x85, 0xc0, 0x75, 0x0f,  // syscall; test eax, eax; jnz 1f
+                            0x31, 0xed, 0x5f, 0x41, 0xff, 0xd1,  // xor ebp, ebp; pop rdi; call *r9
+                            0x89, 0xc7, 0x31, 0xc0, 0xb0, 0x3c, 0x0f, 0x05, 0xf4,  // exit; hlt
+                            0xc3});                                                // 1: ret
+  auto found = rows(Code::kFunction, clone, 0x1000);
+  EXPECT_EQ(text_or_root(rule_for(found, 0x1006)), "rsp+8");
+  EXPECT_EQ(text_or_root(rule_for(found, 0x100b)), "root");  // where a return address less one lies
+  EXPECT_EQ(text_or_root(rule_for(found, 0x100c)), "root");
+  EXPECT_EQ(text_or_root(rule_for(found, 0x1015)), "rsp+8");
+  // call *r9 replaced by a direct call, then by code that returns behind it.
+  auto direct = clone;
+  std::copy_n(bytes({0x90, 0x90, 0x90}).begin(), 3, direct.begin() + 9);
+  EXPECT_NE(text_or_root(rule_for(rows(Code::kFunction, direct, 0x1000), 0x100c)), "root");
+  auto returning = clone;
+  returning[20] = std::byte{0xc3};
+  EXPECT_NE(text_or_root(rule_for(rows(Code::kFunction, returning, 0x1000), 0x100c)), "root");
+  // push rbp; xor ebp, ebp; call *r9; pop rbp; ret
+  const auto saved = bytes({0x55, 0x31, 0xed, 0x41, 0xff, 0xd1, 0x5d, 0xc3});
+  EXPECT_EQ(text(rule_for(rows(Code::kFunction, saved, 0x1000), 0x1006)), "rsp+16 rbp c-16");
+}
+
+// Between functions that have names: what is reached by nothing is a function only if it returns as one.
+TEST(Unnamed, IsAFunctionIfItReturnsAsOne) {
+  const auto function =
+      bytes({0x0f, 0x1f, 0x40, 0x00, 0x53, 0xff, 0xd0, 0x5b, 0xc3});  // nop; push rbx; call rax; ...
+  auto found = rows(Code::kUnnamed, function, 0x1000);
+  EXPECT_EQ(text(rule_for(found, 0x1004)), "rsp+8");
+  EXPECT_EQ(text(rule_for(found, 0x1005)), "rsp+16");
+  EXPECT_EQ(text(rule_for(found, 0x1008)), "rsp+8");
+  const auto part = bytes({0x90, 0xff, 0xd0, 0x5b, 0xc3});  // call rax; pop rbx; ret: a cold part of another
+  EXPECT_EQ(clew_rule_kind(rule_for(rows(Code::kUnnamed, part, 0x1000), 0x1003)), uint32_t{CLEW_CFA_NONE});
+  // Never returns: known only where something calls it.
+  const auto stops = bytes({0x50, 0xff, 0xd0, 0x0f, 0x0b});
+  std::vector<uint64_t> called{0x1000};
+  EXPECT_EQ(clew_rule_kind(rule_for(rows(Code::kUnnamed, stops, 0x1000), 0x1001)), uint32_t{CLEW_CFA_NONE});
+  EXPECT_EQ(text(rule_for(rows(Code::kUnnamed, stops, 0x1000, &called), 0x1001)), "rsp+16");
+}
+
 // The vector and its length are facts from the tests of OpenTelemetry's eBPF profiler (musl 1.2.5).
 TEST(Start, MuslRunsIntoStartC) {
   auto code = bytes({0x48, 0x31, 0xed, 0x48, 0x89, 0xe7, 0x48, 0x8d, 0x35, 0xb2, 0xc2, 0x00, 0x00, 0x48, 0x83,

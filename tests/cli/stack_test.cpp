@@ -226,23 +226,39 @@ TEST_F(Stack, AProgramInAnotherMountNamespace) {
   expect_all_chains(stacks_of(std::to_string(child.pid())));
 }
 
-TEST_F(Stack, AMuslProgram) {
+// musl has no unwind tables: what calls main and what calls a thread's function is known by its instructions,
+// and a thread's root by the zero in rbp.
+TEST_F(Stack, MuslPrograms) {
   if (!have("musl-gcc")) GTEST_SKIP() << "musl-tools is not installed";
-  std::string program = compile(folder, "musl", R"(
+  for (const char* kind : {"-static", ""}) {
+    std::string program = compile(folder, std::string("musl") + kind, R"(
+#include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
 volatile int sink;
-__attribute__((noinline)) void inner(void) { puts("ready"); fflush(stdout); for (;;) pause(); }
+__attribute__((noinline)) void inner(void) { for (;;) pause(); }
 __attribute__((noinline)) void outer(void) { inner(); sink++; }
-int main(void) { outer(); return sink; }
+__attribute__((noinline)) void* work(void* unused) { outer(); return unused; }
+int main(void) {
+  pthread_t thread;
+  if (pthread_create(&thread, 0, work, 0)) return 1;
+  usleep(100000);
+  puts("ready");
+  fflush(stdout);
+  outer();
+  return sink;
+}
 )",
-                                "-O2 -g -static", "musl-gcc");
-  Child child({program});
-  ASSERT_EQ(child.line(), "ready");
-  state_of(child.pid(), "S");
-  auto stacks = stacks_of(std::to_string(child.pid()));
-  ASSERT_EQ(stacks["threads"].size(), 1u);
-  EXPECT_TRUE(contains_chain(names_of(stacks["threads"][0]), {"inner", "outer", "main"})) << stacks.dump(1);
+                                  std::string("-O2 -g ") + kind, "musl-gcc");
+    Child child({program});
+    ASSERT_EQ(child.line(), "ready");
+    state_of(child.pid(), "S");
+    auto stacks = stacks_of(std::to_string(child.pid()));
+    ASSERT_EQ(stacks["threads"].size(), 2u);
+    EXPECT_TRUE(contains_chain(names_of(stacks["threads"][0]), {"inner", "outer", "main"})) << stacks.dump(1);
+    EXPECT_TRUE(contains_chain(names_of(stacks["threads"][1]), {"inner", "outer", "work"})) << stacks.dump(1);
+    for (const auto& thread : stacks["threads"]) EXPECT_EQ(thread["end"], "root") << thread.dump(1);
+  }
 }
 
 // ---- What the program notices ----
