@@ -47,10 +47,10 @@ enum class Code : uint8_t {
 ///   kUnnamed       Likewise, but nothing is known to begin anywhere.
 ///   kSignalReturn  CLEW_CFA_SIGFRAME over the sequence.
 ///
-/// `called`, if given, grows by the addresses outside `code` that it calls or takes, and for kUnnamed holds
-/// those of other pieces: functions that begin there are entered.
+/// `called`, sorted: addresses that other code calls or takes. kUnnamed enters the functions that begin
+/// there. `calls`, if given, grows by those outside `code` that it calls or takes.
 std::vector<Row> rows(Code kind, std::span<const std::byte> code, uint64_t address,
-                      std::vector<uint64_t>* called = nullptr);
+                      std::span<const uint64_t> called = {}, std::vector<uint64_t>* calls = nullptr);
 
 /// Whether `code` begins with the signal return sequence (x86-64: mov $15, %eax or %rax; syscall).
 bool is_signal_return(std::span<const std::byte> code);

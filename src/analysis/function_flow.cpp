@@ -117,8 +117,9 @@ void FunctionFlow::may_enter(std::span<const uint64_t> addresses) {
   const auto at = std::lower_bound(after_ends_.begin(), after_ends_.end(), first);
   if (first < code_.size() && (at == after_ends_.end() || *at != first))
     after_ends_.insert(at, static_cast<uint32_t>(first));
-  for (uint64_t address : addresses)
-    if (address - address_ < code_.size()) enter_if_begins(static_cast<uint32_t>(address - address_));
+  for (auto to = std::lower_bound(addresses.begin(), addresses.end(), address_);
+       to != addresses.end() && *to - address_ < code_.size(); ++to)
+    enter_if_begins(static_cast<uint32_t>(*to - address_));
   std::sort(call_targets_.begin(), call_targets_.end());
 }
 

@@ -52,7 +52,7 @@ class FunctionFlow {
   void enter(size_t offset, const FrameState& state);
   /// Perhaps a function begins at the first instruction: way 4. Those of `addresses` (called, or taken,
   /// elsewhere) where one may begin are entered by way 2.
-  void may_enter(std::span<const uint64_t> addresses);
+  void may_enter(std::span<const uint64_t> addresses);  // sorted
   /// Follows all that the entries reach. `observe`, if given, sees each instruction's state, the last word
   /// last.
   void run(const std::function<void(size_t offset, const FrameState&)>& observe = nullptr);

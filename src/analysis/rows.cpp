@@ -26,11 +26,15 @@ void each_instruction(const FunctionFlow& flow, std::span<const std::byte> code,
   for (size_t at = 0; at < code.size(); ++at) {
     bool reached = at < flow.size() && flow.reached(at);
     if (!reached && at < covered) continue;
+    if (!reached && !inherit) {
+      sink(at, kNone);
+      continue;
+    }
     Instruction in;
     bool valid = decode(code.subspan(at), in);
     if (reached) {
       sink(at, flow.rule(at));
-    } else if (!(inherit && at > 0 && valid && is_padding(in))) {
+    } else if (!(at > 0 && valid && is_padding(in))) {
       sink(at, kNone);
     }
     if (valid && (reached || is_padding(in))) covered = std::max(covered, at + in.length);
@@ -38,15 +42,15 @@ void each_instruction(const FunctionFlow& flow, std::span<const std::byte> code,
 }
 
 std::vector<Row> function_rows(std::span<const std::byte> code, uint64_t address, bool certain,
-                               std::vector<uint64_t>* called) {
+                               std::span<const uint64_t> called, std::vector<uint64_t>* calls) {
   std::vector<Row> rows;
   FunctionFlow flow(code, address);
   if (certain) {
     flow.enter(0, FrameState::entry());
   } else {
-    flow.may_enter(called != nullptr ? std::span<const uint64_t>(*called) : std::span<const uint64_t>());
+    flow.may_enter(called);
   }
-  if (called != nullptr) called->insert(called->end(), flow.outside().begin(), flow.outside().end());
+  if (calls != nullptr) calls->insert(calls->end(), flow.outside().begin(), flow.outside().end());
   flow.run();
   each_instruction(flow, code, false, [&](size_t at, clew_rule rule) { append(rows, address + at, rule); });
   return rows;
@@ -177,16 +181,16 @@ std::vector<Row> signal_return_rows(std::span<const std::byte> code, uint64_t ad
 }  // namespace
 
 std::vector<Row> rows(Code kind, std::span<const std::byte> code, uint64_t address,
-                      std::vector<uint64_t>* called) {
+                      std::span<const uint64_t> called, std::vector<uint64_t>* calls) {
   switch (kind) {
     case Code::kPlt:
     case Code::kPltSec:
       return plt_rows(code, address);
     case Code::kInit:
     case Code::kFunction:
-      return function_rows(code, address, true, called);
+      return function_rows(code, address, true, called, calls);
     case Code::kUnnamed:
-      return function_rows(code, address, false, called);
+      return function_rows(code, address, false, called, calls);
     case Code::kStart:
       return start_rows(code, address);
     case Code::kSignalReturn:

@@ -113,6 +113,9 @@ class Image {
   /// executable segments are there where no sized function covers them (hand-written assembly). Computed
   /// once.
   std::span<const Symbol> symbols();
+  /// Those at addresses that are wanted, where few are: sorting all takes longer than reading them. Read anew
+  /// at each call; names live as long as the image.
+  std::vector<Symbol> symbols_where(const std::function<bool(uint64_t address)>& wanted);
 
   /// What was wrong with the file so far: one line a kind of defect, with its count. Empty for a sound file.
   std::span<const std::pair<std::string, uint64_t>> defects() const;

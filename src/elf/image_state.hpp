@@ -3,6 +3,7 @@
 #pragma once
 
 #include <elf.h>
+#include <functional>
 
 #include <bit>
 #include <cstring>
@@ -97,7 +98,7 @@ struct Image::State {
   void find_build_id();
 
   // symbols.cpp
-  void collect_symbols();
+  std::vector<Symbol> collect_symbols(const std::function<bool(uint64_t)>& wanted);
 
   std::string name;
 

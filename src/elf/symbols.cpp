@@ -53,7 +53,7 @@ void tidy(std::vector<Candidate>& candidates) {
 
 }  // namespace
 
-void Image::State::collect_symbols() {
+std::vector<Symbol> Image::State::collect_symbols(const std::function<bool(uint64_t)>& wanted) {
   std::vector<Candidate> candidates;
   constexpr size_t kMaxCodeSegments = 64;  // sound files have one or two
   std::vector<std::pair<uint64_t, uint64_t>> code;
@@ -82,6 +82,7 @@ void Image::State::collect_symbols() {
       if (entry.st_shndx == SHN_UNDEF || entry.st_shndx == SHN_ABS || entry.st_shndx == SHN_COMMON) continue;
       if (kind != STT_FUNC && kind != STT_GNU_IFUNC && kind != STT_NOTYPE) continue;
       if (kind == STT_NOTYPE && !in_executable_segment(entry.st_value)) continue;
+      if (!wanted(entry.st_value)) continue;
       if (entry.st_name >= strings.size) {
         defect("symbols whose name lies outside the names");
         continue;
@@ -120,16 +121,22 @@ void Image::State::collect_symbols() {
     }
   }
   tidy(candidates);
-  symbols.reserve(candidates.size());
-  for (const Candidate& candidate : candidates) symbols.push_back(candidate.symbol);
+  std::vector<Symbol> collected;
+  collected.reserve(candidates.size());
+  for (const Candidate& candidate : candidates) collected.push_back(candidate.symbol);
+  return collected;
 }
 
 std::span<const Symbol> Image::symbols() {
   if (!state_->symbols_collected) {
     state_->symbols_collected = true;
-    state_->collect_symbols();
+    state_->symbols = state_->collect_symbols([](uint64_t) { return true; });
   }
   return state_->symbols;
+}
+
+std::vector<Symbol> Image::symbols_where(const std::function<bool(uint64_t address)>& wanted) {
+  return state_->collect_symbols(wanted);
 }
 
 }  // namespace clew::elf

@@ -88,7 +88,8 @@ class Compiler {
     analysis::Code kind;
   };
   std::vector<Function> functions_in(Range gap);
-  std::vector<uint64_t> called_;  // addresses that analysed code calls or takes
+  std::vector<elf::Symbol> symbols_;  // in gaps
+  std::vector<uint64_t> called_;      // addresses that analysed code calls or takes
 
   elf::Image& image_;
   std::vector<Range> text_;
@@ -271,7 +272,8 @@ void Compiler::analyse(analysis::Code kind, Range range) {
   const bool trampoline = (kind == analysis::Code::kFunction || kind == analysis::Code::kUnnamed) &&
                           analysis::is_signal_return(code);
   const std::vector<analysis::Row> rows =
-      analysis::rows(trampoline ? analysis::Code::kSignalReturn : kind, code, range.start, &called_);
+      analysis::rows(trampoline ? analysis::Code::kSignalReturn : kind, code, range.start, called_,
+                     kind == analysis::Code::kUnnamed ? nullptr : &called_);
   const auto first = static_cast<uint32_t>(programs_.rows.size());
   bool any = false;
   for (const analysis::Row& row : rows) {
@@ -296,11 +298,10 @@ void Compiler::analyse(analysis::Code kind, Range range) {
 /// where symbols name only some functions.
 std::vector<Compiler::Function> Compiler::functions_in(Range gap) {
   std::vector<Function> functions;
-  const auto symbols = image_.symbols();
-  auto symbol = std::lower_bound(symbols.begin(), symbols.end(), gap.start,
+  auto symbol = std::lower_bound(symbols_.begin(), symbols_.end(), gap.start,
                                  [](const elf::Symbol& a, uint64_t address) { return a.address < address; });
   uint64_t at = gap.start;
-  for (; symbol != symbols.end() && symbol->address < gap.end; ++symbol) {
+  for (; symbol != symbols_.end() && symbol->address < gap.end; ++symbol) {
     if (!functions.empty() && functions.back().start == symbol->address) continue;
     if (!functions.empty()) functions.back().end = std::min(functions.back().end, symbol->address);
     if (!functions.empty()) at = functions.back().end;
@@ -332,7 +333,13 @@ void Compiler::fill_gap(Range gap) {
       std::vector<Function> functions = functions_in(part);
       std::stable_partition(functions.begin(), functions.end(),
                             [](const Function& f) { return f.kind == analysis::Code::kFunction; });
+      bool named = true;
       for (const Function& function : functions) {
+        if (named && function.kind == analysis::Code::kUnnamed) {
+          named = false;
+          std::sort(called_.begin(), called_.end());
+          called_.erase(std::unique(called_.begin(), called_.end()), called_.end());
+        }
         const bool start = image_.entry() >= function.start && image_.entry() < function.end;
         analyse(start ? analysis::Code::kStart : function.kind,
                 {start ? image_.entry() : function.start, function.end});
@@ -392,6 +399,11 @@ void Compiler::fill_gaps() {
   const bool has_sections =
       std::any_of(image_.sections().begin(), image_.sections().end(),
                   [](const auto& section) { return (section.flags & SHF_EXECINSTR) != 0; });
+  symbols_ = image_.symbols_where([&gaps](uint64_t address) {
+    const auto gap = std::upper_bound(gaps.begin(), gaps.end(), address,
+                                      [](uint64_t a, const Range& range) { return a < range.end; });
+    return gap != gaps.end() && address >= gap->start;
+  });
   for (const Range& gap : gaps) {
     if (has_sections) {
       fill_gap(gap);

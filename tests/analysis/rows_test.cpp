@@ -292,9 +292,9 @@ TEST(Unnamed, IsAFunctionIfItReturnsAsOne) {
   EXPECT_EQ(clew_rule_kind(rule_for(rows(Code::kUnnamed, part, 0x1000), 0x1003)), uint32_t{CLEW_CFA_NONE});
   // Never returns: known only where something calls it.
   const auto stops = bytes({0x50, 0xff, 0xd0, 0x0f, 0x0b});
-  std::vector<uint64_t> called{0x1000};
+  const std::vector<uint64_t> called{0x1000};
   EXPECT_EQ(clew_rule_kind(rule_for(rows(Code::kUnnamed, stops, 0x1000), 0x1001)), uint32_t{CLEW_CFA_NONE});
-  EXPECT_EQ(text(rule_for(rows(Code::kUnnamed, stops, 0x1000, &called), 0x1001)), "rsp+16");
+  EXPECT_EQ(text(rule_for(rows(Code::kUnnamed, stops, 0x1000, called), 0x1001)), "rsp+16");
 }
 
 // The vector and its length are facts from the tests of OpenTelemetry's eBPF profiler (musl 1.2.5).

@@ -27,10 +27,11 @@ void check(clew_rule rule) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::span<const std::byte> code = std::as_bytes(std::span(data, size));
   uint64_t address = size ? 0x400000u + data[0] : 0;
-  std::vector<uint64_t> called{address, address + size / 2};
+  const std::vector<uint64_t> called{address, address + size / 2};
+  std::vector<uint64_t> calls;
   for (Code kind : {Code::kPlt, Code::kPltSec, Code::kInit, Code::kStart, Code::kFunction, Code::kUnnamed,
                     Code::kSignalReturn}) {
-    std::vector<Row> found = rows(kind, code, address, &called);
+    std::vector<Row> found = rows(kind, code, address, called, &calls);
     for (size_t i = 0; i < found.size(); ++i) {
       require(found[i].address >= address && found[i].address - address < size);
       require(i == 0 || (found[i].address > found[i - 1].address && found[i].rule != found[i - 1].rule));
