@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -80,5 +81,27 @@ bool call_precedes(std::span<const std::byte> before);
 ///     that push lies ahead, or the bytes before `offset` are just such a prologue.
 constexpr unsigned kRuleAtInstructions = 24;
 clew_rule rule_at(std::span<const std::byte> code, size_t offset);
+
+/// Where a function of libgcc's unwinder (_Unwind_Resume, _Unwind_RaiseException, ...) takes on its target's
+/// frame.
+///
+/// uw_install_context_1 copies the target's saved registers, the return address last, over those in the
+/// function's own frame; the epilogue of __builtin_eh_return then restores them and moves rsp. Between the
+/// two the CFA is still that of the function's caller, while register after register is the target's.
+struct ContextInstall {
+  size_t call = 0;     // the call of uw_install_context_1,
+  size_t behind = 0;   // its return address
+  int32_t cfa_at = 0;  // the target's CFA is in [base + cfa_at]
+};
+
+/// Before its CFA, struct _Unwind_Context (libgcc's unwind-dw2.c, x86-64) has pointers to where the registers
+/// were saved: at cfa_at + kContextRegisters + 8 * n for DWARF register n.
+constexpr int32_t kContextRegisters = -18 * 8;
+
+/// `code` is such a function from its start to where its epilogue has restored all but rsp, `base` the DWARF
+/// number of its frame pointer. Known by its last two calls: behind the first, uw_install_context_1, the
+/// target's CFA and, from the next word, its new rip are loaded from the frame as the arguments of the
+/// second, _Unwind_DebugHook.
+std::optional<ContextInstall> context_install(std::span<const std::byte> code, uint32_t base);
 
 }  // namespace clew::analysis

@@ -94,7 +94,8 @@ enum {
   CLEW_SAVES_COUNT_MASK = 0xff,
   CLEW_SAVES_SIGNAL = 0x100, /* a signal frame: its caller was interrupted, not calling */
   CLEW_SAVES_ANALYSED =
-      0x200 /* the rule comes from instruction analysis, no table of the file vouches for it */
+      0x200,               /* the rule comes from instruction analysis, no table of the file vouches for it */
+  CLEW_SAVES_EXACT = 0x400 /* no call is returned from: the caller goes on at a landing pad */
 };
 
 /* The words of struct ucontext (x86-64 Linux, asm/ucontext.h and asm/sigcontext.h) that hold the interrupted

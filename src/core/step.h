@@ -14,6 +14,7 @@ struct clew_step {
                          * unless the frame is special */
   uint64_t bad_address; /* that could not be read */
   bool signal;          /* the frame is a signal frame: the caller was interrupted, its pc is exact */
+  bool exact;           /* the caller's pc is where it goes on, not a return address */
   bool analysed;        /* the rule comes from instruction analysis */
   bool switched;        /* the rule may lead to another stack: the stack pointer need not grow */
 };
@@ -22,7 +23,7 @@ static inline uint32_t clew_step_sigframe(CLEW_CONTEXT context, struct clew_stat
                                           struct clew_step* step) {
   uint32_t i;
   (void)context;
-  step->signal = step->switched = true;
+  step->signal = step->exact = step->switched = true;
   for (i = 0; i < 17; i++) {
     uint64_t value = 0;
     step->bad_address = ucontext + 40 + 8 * i;
@@ -58,6 +59,7 @@ static inline uint32_t clew_step_by_rule(CLEW_CONTEXT context, const struct clew
   uint32_t result;
 
   step->signal = false;
+  step->exact = false;
   step->analysed = false;
   step->switched = false;
   step->bad_address = 0;
@@ -117,8 +119,9 @@ static inline uint32_t clew_step_by_rule(CLEW_CONTEXT context, const struct clew
     list = clew_table_u64(context, header, header->saves_at + saves * 8);
     count = (uint32_t)list & CLEW_SAVES_COUNT_MASK;
     step->signal = (list & CLEW_SAVES_SIGNAL) != 0;
+    step->exact = (list & (CLEW_SAVES_SIGNAL | CLEW_SAVES_EXACT)) != 0;
     step->analysed = (list & CLEW_SAVES_ANALYSED) != 0;
-    if (step->signal) step->switched = true;
+    if (step->exact) step->switched = true; /* its stack pointer may already be that of the landing pad */
     caller.value[CLEW_RSP] = cfa;
     if (bp != CLEW_BP_UNCHANGED && bp != CLEW_BP_IN_SAVES) {
       if (CLEW_READ_U64(context, cfa - 8ull * bp, &value)) {
@@ -204,7 +207,7 @@ static inline uint32_t clew_step_by_frame_pointer(CLEW_CONTEXT context, struct c
   const uint64_t bp = state->value[CLEW_RBP];
   uint64_t caller_bp = 0, pc = 0;
   (void)context;
-  step->signal = step->analysed = step->switched = false;
+  step->signal = step->exact = step->analysed = step->switched = false;
   step->bad_address = bp;
   if (!clew_known(state, CLEW_RBP) || bp % 8 != 0 || bp < state->value[CLEW_RSP]) return CLEW_END_NO_RULE;
   if (!CLEW_READ_U64(context, bp, &caller_bp) || !CLEW_READ_U64(context, bp + 8, &pc))

@@ -66,7 +66,7 @@ static inline long clew_walk_frame(uint32_t index, void* argument) {
   const uint64_t pc = walk->state.value[CLEW_RIP];
   const uint64_t sp = walk->state.value[CLEW_RSP];
   struct clew_code code = {0, 0};
-  struct clew_step step = {walk->full, 0, false, false, false};
+  struct clew_step step = {walk->full, 0, false, false, false, false};
   clew_rule rule = 0;
   uint32_t how = CLEW_HOW_TABLE, result;
   const uint32_t found = CLEW_FIND(context, pc, &code);
@@ -118,7 +118,7 @@ static inline long clew_walk_frame(uint32_t index, void* argument) {
   }
 
   walk->how = how;
-  walk->flags = (walk->flags & CLEW_FRAME_GUESSED) | (step.signal ? (uint32_t)CLEW_FRAME_EXACT_PC : 0u);
+  walk->flags = (walk->flags & CLEW_FRAME_GUESSED) | (step.exact ? (uint32_t)CLEW_FRAME_EXACT_PC : 0u);
   if (how == CLEW_HOW_FRAME_POINTER || (how == CLEW_HOW_ANALYSIS && !step.signal)) {
     if (!CLEW_VOUCH(context, walk->state.value[CLEW_RIP]))
       return clew_walk_stop(walk, found != CLEW_CONTINUE ? found : (uint32_t)CLEW_END_NOT_A_CALL,

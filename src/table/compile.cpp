@@ -51,6 +51,13 @@ std::vector<Range> text_ranges(const elf::Image& image) {
   return joined;
 }
 
+/// Only __builtin_eh_return has saved rax and rdx (they pass values to the landing pad) and takes its stack
+/// pointer from rcx.
+bool begins_eh_return(const cfi::Row& row) {
+  return row.cfa.kind == cfi::CfaKind::kRegister && row.cfa.reg == CLEW_RCX && row.present[CLEW_RAX] &&
+         row.present[CLEW_RDX];
+}
+
 /// A piece with a priority: of two that begin at one address the one that comes first in the file wins.
 struct Candidate {
   uint64_t start, end;
@@ -77,6 +84,8 @@ class Compiler {
                       const cfi::Fde& fde);
   uint32_t run_program(const cfi::Section& section, cfi::Interpreter& interpreter, const cfi::Cie& cie,
                        const cfi::Fde& fde);
+  uint32_t eh_return_program(const cfi::Section& section, cfi::Interpreter& interpreter, const cfi::Cie& cie,
+                             const cfi::Fde& fde, uint32_t program);
   bool in_text(uint64_t start, uint64_t& end) const;
   void resolve_overlaps();
   void fill_gaps();
@@ -110,6 +119,7 @@ class Compiler {
   };
   HashIndex source_index_{1 << 12};
   std::vector<Source> sources_;
+  std::vector<uint32_t> eh_returns_;  // programs of functions that end in __builtin_eh_return
 };
 
 bool Compiler::in_text(uint64_t start, uint64_t& end) const {
@@ -132,11 +142,52 @@ uint32_t Compiler::run_program(const cfi::Section& section, cfi::Interpreter& in
     if (programs_.rows.size() > first && programs_.rows.back().rule == rule) return;
     programs_.rows.push_back({static_cast<uint32_t>(offset), rule});
   };
+  bool eh_return = false;
   const bool whole = interpreter.run(section, cie, endless, [&](uint64_t offset, const cfi::Row& row) {
-    add(offset, dictionary_.rule_of_row(section, row, cie.signal_frame));
+    add(offset, dictionary_.rule_of_row(section, row, cie.signal_frame ? CLEW_SAVES_SIGNAL : 0));
+    eh_return |= begins_eh_return(row);
   });
   if (!whole) add(interpreter.end(), Dictionary::kNone);
   if (programs_.rows.size() == first) return kNoRules;
+  programs_.programs.push_back({first, static_cast<uint32_t>(programs_.rows.size() - first)});
+  const auto program = static_cast<uint32_t>(programs_.programs.size() - 1);
+  if (eh_return) eh_returns_.push_back(program);
+  return program;
+}
+
+/// The program of one function that ends in __builtin_eh_return, whose CFI alone gives `program`: while it
+/// installs its target's frame it steps to that, and its epilogue goes on at a landing pad.
+uint32_t Compiler::eh_return_program(const cfi::Section& section, cfi::Interpreter& interpreter,
+                                     const cfi::Cie& cie, const cfi::Fde& fde, uint32_t program) {
+  std::vector<std::pair<uint64_t, cfi::Row>> rows;
+  interpreter.run(section, cie, fde,
+                  [&](uint64_t offset, const cfi::Row& row) { rows.emplace_back(offset, row); });
+  const auto epilogue =
+      std::find_if(rows.begin(), rows.end(), [](const auto& row) { return begins_eh_return(row.second); });
+  if (epilogue == rows.end() || epilogue == rows.begin()) return program;
+  const auto& [framed_at, framed] = *std::prev(epilogue);
+  if (framed.cfa.kind != cfi::CfaKind::kRegister) return program;
+
+  std::vector<std::byte> code(std::min<uint64_t>(epilogue->first, 1 << 16));
+  code.resize(image_.read(fde.start, code));
+  std::optional<analysis::ContextInstall> install;
+  if (code.size() == epilogue->first) install = analysis::context_install(code, framed.cfa.reg);
+  const auto first = static_cast<uint32_t>(programs_.rows.size());
+  const auto add = [&](uint64_t offset, uint16_t rule) {
+    programs_.rows.push_back({static_cast<uint32_t>(offset), rule});
+  };
+  bool lands = false;
+  for (auto row = rows.begin(); row != rows.end(); ++row) {
+    if (row == epilogue) {
+      if (install && install->call >= framed_at) {
+        add(install->call, dictionary_.rule_of_install(framed, *install, false));
+        add(install->behind, dictionary_.rule_of_install(framed, *install, true));
+      }
+      lands = true;
+    }
+    lands &= row->second.cfa.kind == cfi::CfaKind::kRegister && row->second.cfa.reg != framed.cfa.reg;
+    add(row->first, dictionary_.rule_of_row(section, row->second, lands ? CLEW_SAVES_EXACT : 0));
+  }
   programs_.programs.push_back({first, static_cast<uint32_t>(programs_.rows.size() - first)});
   return static_cast<uint32_t>(programs_.programs.size() - 1);
 }
@@ -187,7 +238,9 @@ void Compiler::read_section(const elf::Section& section, bool debug_frame) {
       continue;
     }
     const cfi::Cie& cie = reader.cies()[fde.cie];
-    const uint32_t program = program_of(source, interpreter, cie, fde);
+    uint32_t program = program_of(source, interpreter, cie, fde);
+    if (std::find(eh_returns_.begin(), eh_returns_.end(), program) != eh_returns_.end())
+      program = eh_return_program(source, interpreter, cie, fde, program);
     uint64_t start = fde.start;
     // The kernel returns into a signal trampoline's first instruction: the byte before it is looked up.
     if (cie.signal_frame && start != 0) {

@@ -43,6 +43,15 @@ bool simple_expression(std::span<const std::byte> expression, uint32_t& reg, int
   return deref || at == expression.size();
 }
 
+/// The DWARF expression for that.
+std::vector<std::byte> register_plus(uint32_t reg, int64_t offset) {
+  std::vector<std::byte> expression{static_cast<std::byte>(kBreg0 + reg)};
+  for (; offset < -64 || offset > 63; offset >>= 7)
+    expression.push_back(static_cast<std::byte>((offset & 127) | 128));
+  expression.push_back(static_cast<std::byte>(offset & 127));
+  return expression;
+}
+
 bool fits(int64_t value) {
   return value >= std::numeric_limits<int32_t>::min() && value <= std::numeric_limits<int32_t>::max();
 }
@@ -53,11 +62,11 @@ Dictionary::Dictionary() : rules_{0}, saves_{0} {
   rule_index_.find_or_add(mix(0, 0), [](uint32_t) { return false; }, [] { return 0u; });
 }
 
-uint16_t Dictionary::rule_of_row(const cfi::Section& section, const cfi::Row& row, bool signal_frame) {
-  if (!registers_known_ || row.registers_version != last_version_ || signal_frame != last_signal_) {
-    last_registers_ = registers_of(section, row, signal_frame);
+uint16_t Dictionary::rule_of_row(const cfi::Section& section, const cfi::Row& row, uint32_t flags) {
+  if (!registers_known_ || row.registers_version != last_version_ || flags != last_flags_) {
+    last_registers_ = registers_of(section, row, flags);
     last_version_ = row.registers_version;
-    last_signal_ = signal_frame;
+    last_flags_ = flags;
     registers_known_ = true;
   }
   if (row.cfa.kind == cfi::CfaKind::kUnset && !last_registers_.root) return kNone;
@@ -74,7 +83,7 @@ uint16_t Dictionary::rule_of_row(const cfi::Section& section, const cfi::Row& ro
 }
 
 Dictionary::RegisterPart Dictionary::registers_of(const cfi::Section& section, const cfi::Row& row,
-                                                  bool signal_frame) {
+                                                  uint32_t flags) {
   RegisterPart part;
   std::array<clew_save, CLEW_REGISTERS> entries;
   size_t count = 0;
@@ -140,9 +149,9 @@ Dictionary::RegisterPart Dictionary::registers_of(const cfi::Section& section, c
     part.root = true;
     return part;
   }
-  if (signal_frame) part.special = true;
-  if (count != 0 || signal_frame) {
-    part.saves = list_of({entries.data(), count}, signal_frame ? CLEW_SAVES_SIGNAL : 0);
+  if (flags != 0) part.special = true;
+  if (count != 0 || flags != 0) {
+    part.saves = list_of({entries.data(), count}, flags);
     if (part.saves == HashIndex::kNone) part.sayable = false;
   }
   return part;
@@ -181,6 +190,30 @@ uint16_t Dictionary::rule_of_analysis(clew_rule rule) {
                           clew_rule_bp(rule), list, true);
   }
   return number_of(rule);
+}
+
+uint16_t Dictionary::rule_of_install(const cfi::Row& row, const analysis::ContextInstall& install,
+                                     bool behind) {
+  std::array<clew_save, CLEW_REGISTERS> entries;
+  size_t count = 0;
+  for (unsigned reg = 0; reg < CLEW_REGISTERS; ++reg) {
+    if (!row.present[reg] || row.registers[reg].kind != cfi::RuleKind::kOffset) continue;
+    std::vector<std::byte> place;
+    if (behind && reg == CLEW_RIP) {
+      // The function's own slot: the epilogue stores the landing pad where the original is.
+      place = register_plus(row.cfa.reg, row.cfa.offset + row.registers[reg].value);
+    } else {
+      place = register_plus(row.cfa.reg,
+                            install.cfa_at + analysis::kContextRegisters + 8 * static_cast<int>(reg));
+      place.push_back(std::byte{kDeref});
+    }
+    const uint32_t expression = expression_of(place);
+    if (expression == HashIndex::kNone) return kNone;
+    entries[count++] = clew_save_make(CLEW_SAVE_EXPR_AT, reg, static_cast<int32_t>(expression));
+  }
+  const uint32_t list = list_of({entries.data(), count}, 0);
+  if (list == HashIndex::kNone) return kNone;
+  return number_of(clew_rule_make(CLEW_CFA_DEREF, row.cfa.reg, install.cfa_at, CLEW_BP_IN_SAVES, list, true));
 }
 
 uint16_t Dictionary::number_of(clew_rule rule) {

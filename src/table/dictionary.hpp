@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "analysis/analysis.hpp"
 #include "cfi/cfi.hpp"
 #include "core/rule.h"
 #include "table/hash_index.hpp"
@@ -17,9 +18,13 @@ class Dictionary {
 
   static constexpr uint16_t kNone = 0;  // the rule of addresses that nothing describes
 
-  /// The number of the rule that a row of the section says. kNone, counted in unsupported(), where a compact
-  /// rule cannot say it.
-  uint16_t rule_of_row(const cfi::Section& section, const cfi::Row& row, bool signal_frame);
+  /// The number of the rule that a row of the section says; `flags` are those of its saves list. kNone,
+  /// counted in unsupported(), where a compact rule cannot say it.
+  uint16_t rule_of_row(const cfi::Section& section, const cfi::Row& row, uint32_t flags);
+
+  /// The number of the rule by which a function steps to its target's frame while it installs that
+  /// (analysis::ContextInstall), or behind that. `row` is its own, with the CFA in a register.
+  uint16_t rule_of_install(const cfi::Row& row, const analysis::ContextInstall& install, bool behind);
 
   /// The number of a rule from instruction analysis, marked so that its frames say how they were found.
   uint16_t rule_of_analysis(clew_rule rule);
@@ -41,7 +46,7 @@ class Dictionary {
     bool root = false;
     bool sayable = true;
   };
-  RegisterPart registers_of(const cfi::Section& section, const cfi::Row& row, bool signal_frame);
+  RegisterPart registers_of(const cfi::Section& section, const cfi::Row& row, uint32_t flags);
   clew_rule cfa_of(const cfi::Section& section, const cfi::Cfa& cfa, const RegisterPart& registers);
   uint16_t number_of(clew_rule rule);
   uint32_t list_of(std::span<const clew_save> entries, uint64_t flags);
@@ -55,7 +60,7 @@ class Dictionary {
 
   // The last row's register part, by the interpreter's version: most rows change the CFA only.
   bool registers_known_ = false;
-  bool last_signal_ = false;
+  uint32_t last_flags_ = 0;
   uint64_t last_version_ = 0;
   RegisterPart last_registers_;
   clew_rule last_rule_ = 0;

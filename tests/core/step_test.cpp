@@ -13,7 +13,7 @@ struct Stepped {
 };
 
 Stepped step(FakeMemory memory, clew_state state, clew_rule rule, FakeTable table = {}, bool full = true) {
-  Stepped out{0, state, {full, 0, false, false, false}};
+  Stepped out{0, state, {full, 0, false, false, false, false}};
   out.result = clew_step_by_rule(&memory, table.header(), rule, &out.state, &out.step);
   return out;
 }

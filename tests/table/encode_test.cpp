@@ -19,7 +19,7 @@ Dictionary dictionary_of(unsigned count) {
   for (unsigned i = 0; i < count; ++i) {
     cfi::Row row;
     row.cfa = {cfi::CfaKind::kRegister, CLEW_RSP, 0, 8 * i, 0};
-    EXPECT_EQ(dictionary.rule_of_row({}, row, false), i + 1);
+    EXPECT_EQ(dictionary.rule_of_row({}, row, 0), i + 1);
   }
   return dictionary;
 }

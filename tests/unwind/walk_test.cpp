@@ -28,7 +28,7 @@ std::shared_ptr<const table::Table> make_table() {
   const auto add = [&](uint64_t start, const cfi::Row& row) {
     const auto first = static_cast<uint32_t>(programs.rows.size());
     dictionary.forget_registers();
-    programs.rows.push_back({0, dictionary.rule_of_row(section, row, false)});
+    programs.rows.push_back({0, dictionary.rule_of_row(section, row, 0)});
     programs.programs.push_back({first, 1});
     pieces.push_back({start, start + 0x100, static_cast<uint32_t>(programs.programs.size() - 1), 0});
   };
