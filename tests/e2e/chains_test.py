@@ -86,6 +86,17 @@ class ElfTest(unittest.TestCase):
         self.assertEqual(plain("thrower.cold"), "thrower")
         self.assertEqual(plain("f(int) [clone .cold]"), "f")
 
+    def test_start_and_end_code_has_names(self):
+        # crtstuff's functions have no size; gcc has put them in front of ours since ever, each at a multiple of 16.
+        if not os.environ.get("CLEW_PROGRAMS"):
+            self.skipTest("CLEW_PROGRAMS does not say where tests/programs are built")
+        elf = Elf(os.path.join(os.environ["CLEW_PROGRAMS"], "debian", "plain"))
+        starts = {name: start for start, _, name in elf.functions}
+        for name in ("deregister_tm_clones", "register_tm_clones", "__do_global_dtors_aux", "frame_dummy", "_init", "_fini"):
+            self.assertEqual(elf.function(starts[name]), name)
+            self.assertEqual(elf.function(starts[name] + 4), name)
+        self.assertEqual(elf.function(starts["main"]), "main")
+
     def test_call_before(self):
         elf = object.__new__(Elf)
         for text, expected in (

@@ -66,14 +66,17 @@ class Elf:
                 if info & 15 != 2 or section == 0:  # STT_FUNC, defined
                     continue
                 end = self.data.index(b"\0", strings + name)
-                found[(value, size)] = self.data[strings + name : end].decode()
-        readable = demangled(found.values())
-        self.functions = sorted((value, size, readable.get(name, name)) for (value, size), name in found.items())
-        # _init and _fini have no size: they are their sections.
-        for name in ("_init", "_fini"):
-            section = self.sections.get("." + name[1:])
-            if section:
-                self.functions.append((section[3], section[5], name))
+                section_end = headers[section][3] + headers[section][5] if section < len(headers) else value
+                found[(value, size)] = self.data[strings + name : end].decode(), section_end
+        readable = demangled(name for name, _ in found.values())
+        starts = sorted(value for value, _ in found)
+        self.functions = []
+        for (value, size), (name, section_end) in sorted(found.items()):
+            # The compiler's own start and end code (crtstuff, crti) has no sizes: each is as long as its section lets it be.
+            if size == 0:
+                after = bisect.bisect_right(starts, value)
+                size = min(starts[after] if after < len(starts) else section_end, section_end) - value
+            self.functions.append((value, size, readable.get(name, name)))
         self.functions.sort()
         self._starts = [f[0] for f in self.functions]
 
