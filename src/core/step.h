@@ -16,7 +16,8 @@ struct clew_step {
   bool signal;          /* the frame is a signal frame: the caller was interrupted, its pc is exact */
   bool exact;           /* the caller's pc is where it goes on, not a return address */
   bool analysed;        /* the rule comes from instruction analysis */
-  bool switched;        /* the rule may lead to another stack: the stack pointer need not grow */
+  bool switched; /* the stack pointer need not grow: the rule may lead to another stack, or the return address
+                  * was popped */
 };
 
 static inline uint32_t clew_step_sigframe(CLEW_CONTEXT context, struct clew_state* state, uint64_t ucontext,
@@ -158,6 +159,7 @@ static inline uint32_t clew_step_by_rule(CLEW_CONTEXT context, const struct clew
           have = offset >= 0 && offset < CLEW_REGISTERS && clew_known(state, (uint32_t)offset);
           if (have) value = state->value[offset];
           if (!have && reg == CLEW_RIP) return CLEW_END_NO_REGISTER;
+          step->switched |= reg == CLEW_RIP; /* nothing of the frame need be on the stack */
           break;
         case CLEW_SAVE_EXPR_AT:
         case CLEW_SAVE_EXPR_VALUE:

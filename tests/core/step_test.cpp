@@ -141,6 +141,7 @@ TEST(Step, ReturnAddressInRegister) {  // glibc's vfork: rip in rdi
   EXPECT_EQ(out.result, CLEW_CONTINUE);
   EXPECT_EQ(out.state.value[CLEW_RIP], 0x1234u);
   EXPECT_EQ(out.state.value[CLEW_RSP], 0x7000u);
+  EXPECT_TRUE(out.step.switched) << "or the walk would take it for a step that leads nowhere";
 }
 
 TEST(Step, SignalFrameByExpressions) {  // as glibc's __restore_rt: rip at *(rsp + 168), rsp at *(rsp + 160)
