@@ -57,6 +57,19 @@ class ChainsTest(unittest.TestCase):
         for bad in ("main f", "main ~libc f f", "g ~libc", "g ~plt ~libc", "h ~libc ~libm"):
             self.assertFalse(chains.right(trace(bad), True), bad)
 
+    def test_constructors_and_destructors(self):
+        chains = Chains().add_file(PROGRAMS + "/common.chains")
+        for good in (
+            "~ld ~ld _init",
+            "~ld ~ld frame_dummy register_tm_clones",
+            "_start ~libc ~libc frame_dummy",
+            "_start ~libc ~libc ~libc ~libc ~ld ~ld deregister_tm_clones",
+            "_start ~libc ~libc ~libc ~libc ~ld ~ld __do_global_dtors_aux ~libc ~libc",
+        ):
+            self.assertTrue(chains.right(trace(good), True), good)
+        for bad in ("frame_dummy", "_start frame_dummy ~libc main", "_start ~libc ~ld __do_global_dtors_aux main", "_start ~libc ~libc ?"):
+            self.assertFalse(chains.right(trace(bad), True), bad)
+
     def test_counted_repetition(self):
         chains = self.chains("main f{3} g", "main f{1,2}")
         for good in ("main f f f g", "main f", "main f f"):

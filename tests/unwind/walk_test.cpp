@@ -12,12 +12,14 @@ namespace {
 
 constexpr uint64_t kText = 0x401000, kStack = 0x7ffc00001000;
 
-/// One function of 256 bytes a program: leaf (CFA = rsp + 8), framed (rbp), root, and one without rules.
+/// One function of 256 bytes a program: leaf (CFA = rsp + 8), framed (rbp), root, one that has popped its
+/// return address into rdi, and one without rules.
 enum Function : uint64_t {
   kLeaf = kText,
   kFramed = kText + 0x100,
   kRoot = kText + 0x200,
-  kBare = kText + 0x300
+  kPopped = kText + 0x300,
+  kBare = kText + 0x400
 };
 
 std::shared_ptr<const table::Table> make_table() {
@@ -47,7 +49,11 @@ std::shared_ptr<const table::Table> make_table() {
   cfi::Row root = leaf;
   set(root, CLEW_RIP, cfi::RuleKind::kUndefined, 0);
   add(kRoot, root);
-  auto table = table::Table::from_bytes(table::encode(programs, pieces, dictionary, {{}, 0, 0}, 3));
+  cfi::Row popped = leaf;
+  popped.cfa.offset = 0;
+  set(popped, CLEW_RIP, cfi::RuleKind::kRegister, CLEW_RDI);
+  add(kPopped, popped);
+  auto table = table::Table::from_bytes(table::encode(programs, pieces, dictionary, {{}, 0, 0}, 4));
   EXPECT_TRUE(table) << table.error();
   return *table;
 }
@@ -122,6 +128,21 @@ TEST(Walk, ReturnAddressBehindTheFunctionBelongsToTheCall) {  // a noreturn call
   const auto walked = walk_from(target, kLeaf, kStack, kStack + 0x40);
   EXPECT_EQ(walked.result.end, CLEW_END_ROOT);
   EXPECT_EQ(walked.frames.size(), 3u) << "looked up one byte earlier it is framed, not root";
+}
+
+TEST(Walk, AFrameWithoutStackHasACaller) {  // glibc's vfork between pop rdi and push rdi
+  FakeTarget target;
+  Registers registers;
+  registers.value[CLEW_RIP] = kPopped + 8;
+  registers.value[CLEW_RSP] = kStack;
+  registers.value[CLEW_RDI] = kRoot + 0x10;
+  registers.known = (1u << CLEW_REGISTERS) - 1;
+  std::vector<clew_frame> frames(80);
+  EXPECT_EQ(walk(target, registers, frames).end, CLEW_END_ROOT);
+  EXPECT_EQ(frames[1].pc, kRoot + 0x10);
+  EXPECT_EQ(frames[1].sp, kStack);
+  registers.value[CLEW_RDI] = kPopped + 8;  // "called by itself": still it ends
+  EXPECT_EQ(walk(target, registers, frames).end, CLEW_END_NO_PROGRESS);
 }
 
 TEST(Walk, CallerOutsideExecutableMappingsIsNoFrame) {
