@@ -115,7 +115,8 @@ Dictionary::RegisterPart Dictionary::registers_of(const cfi::Section& section, c
         break;
       case cfi::RuleKind::kOffset:
         if (reg == CLEW_RIP && rule.value == -8) break;
-        if (reg == CLEW_RBP && rule.value % 8 == 0 && rule.value < 0 && rule.value > -8 * CLEW_BP_IN_SAVES) {
+        if (reg == CLEW_RBP && rule.value % 8 == 0 && rule.value < 0 &&
+            rule.value > int64_t{-8} * CLEW_BP_IN_SAVES) {
           part.bp = static_cast<uint32_t>(-rule.value / 8);
           break;
         }
