@@ -1,5 +1,5 @@
 /* Deep stacks. 2000 frames of 16 to 32 bytes lie within what the kernel can copy (65,528 bytes); with `big`
- * the frames are larger than that together, and a trace must say that the stack was cut. */
+ * the frames are larger than that together: only a stopped thread's stack can be read whole. */
 #include "burn.h"
 
 #include <string.h>
