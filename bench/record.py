@@ -93,7 +93,6 @@ class Clew:
         return [self.place.clew, "record", "-o", self.file, "--", *command]
 
     def look(self, place):
-        started = time.monotonic()
         text = subprocess.run([place.clew, "report", "--format", "summary-json", self.file], capture_output=True, text=True).stdout
         summary = json.loads(text)
         started = time.monotonic()

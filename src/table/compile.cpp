@@ -97,8 +97,6 @@ class Compiler {
     analysis::Code kind;
   };
   std::vector<Function> functions_in(Range gap);
-  std::vector<elf::Symbol> symbols_;  // in gaps
-  std::vector<uint64_t> called_;      // addresses that analysed code calls or takes
 
   elf::Image& image_;
   std::vector<Range> text_;
@@ -107,6 +105,8 @@ class Compiler {
   std::vector<Candidate> candidates_;
   std::vector<Piece> pieces_;
   std::vector<Piece> analysed_;
+  std::vector<elf::Symbol> symbols_;  // in gaps
+  std::vector<uint64_t> called_;      // addresses that analysed code calls or takes
   Report report_;
   uint64_t outside_ = 0;
 
@@ -322,11 +322,13 @@ void Compiler::analyse(analysis::Code kind, Range range) {
   code.resize(image_.read(range.start, code));
   if (code.empty()) return;
   // The kernel returns into a signal trampoline's first instruction: the byte before it is looked up.
-  const bool trampoline = (kind == analysis::Code::kFunction || kind == analysis::Code::kUnnamed) &&
-                          analysis::is_signal_return(code);
+  const bool unnamed = kind == analysis::Code::kUnnamed;
+  const bool trampoline = (kind == analysis::Code::kFunction || unnamed) && analysis::is_signal_return(code);
+  // What is read is sorted by then, and no longer grows.
   const std::vector<analysis::Row> rows =
-      analysis::rows(trampoline ? analysis::Code::kSignalReturn : kind, code, range.start, called_,
-                     kind == analysis::Code::kUnnamed ? nullptr : &called_);
+      analysis::rows(trampoline ? analysis::Code::kSignalReturn : kind, code, range.start,
+                     unnamed ? std::span<const uint64_t>(called_) : std::span<const uint64_t>(),
+                     unnamed ? nullptr : &called_);
   const auto first = static_cast<uint32_t>(programs_.rows.size());
   bool any = false;
   for (const analysis::Row& row : rows) {
@@ -384,19 +386,18 @@ void Compiler::fill_gap(Range gap) {
     } else {
       // Those with names first: they tell where others begin.
       std::vector<Function> functions = functions_in(part);
-      std::stable_partition(functions.begin(), functions.end(),
-                            [](const Function& f) { return f.kind == analysis::Code::kFunction; });
-      bool named = true;
-      for (const Function& function : functions) {
-        if (named && function.kind == analysis::Code::kUnnamed) {
-          named = false;
-          std::sort(called_.begin(), called_.end());
-          called_.erase(std::unique(called_.begin(), called_.end()), called_.end());
-        }
+      const auto unnamed = std::stable_partition(functions.begin(), functions.end(), [](const Function& f) {
+        return f.kind == analysis::Code::kFunction;
+      });
+      const auto analyse_one = [&](const Function& function) {
         const bool start = image_.entry() >= function.start && image_.entry() < function.end;
         analyse(start ? analysis::Code::kStart : function.kind,
                 {start ? image_.entry() : function.start, function.end});
-      }
+      };
+      std::for_each(functions.begin(), unnamed, analyse_one);
+      std::sort(called_.begin(), called_.end());
+      called_.erase(std::unique(called_.begin(), called_.end()), called_.end());
+      std::for_each(unnamed, functions.end(), analyse_one);
     }
   }
 }
