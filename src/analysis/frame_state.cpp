@@ -1,6 +1,7 @@
 #include "analysis/frame_state.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 
 namespace clew::analysis {
@@ -62,11 +63,6 @@ Value pop(FrameState& state, int32_t size = 8) {
 
 void set(FrameState& state, uint8_t reg, const Value& value) {
   if (reg < kGeneralRegisters) state.registers[reg] = value;
-}
-
-void forget(FrameState& state, uint16_t registers) {
-  for (uint8_t reg = 0; reg < kGeneralRegisters; ++reg)
-    if (registers >> reg & 1) state.registers[reg] = {};
 }
 
 constexpr uint16_t kScratch =
@@ -201,6 +197,18 @@ bool step_known(FrameState& state, const Instruction& in) {
 
 }  // namespace
 
+uint16_t FrameState::known() const {
+  unsigned mask = 0;
+  for (unsigned reg = 0; reg < kGeneralRegisters; ++reg)
+    mask |= (registers[reg].kind != Value::kUnknown ? 1u : 0u) << reg;
+  return static_cast<uint16_t>(mask);
+}
+
+void FrameState::forget(uint16_t mask) {
+  for (unsigned rest = mask; rest != 0; rest &= rest - 1)
+    registers[static_cast<unsigned>(std::countr_zero(rest))] = {};
+}
+
 FrameState FrameState::entry(int32_t pushed) {
   FrameState state;
   state.registers[kRsp] = {-8 - pushed, Value::kCfa};
@@ -227,14 +235,70 @@ void step(FrameState& state, const Instruction& in) {
       }
       [[fallthrough]];
     case Flow::kCallIndirect:
-      forget(state, kScratch);
-      // Whatever lies below rsp belongs to the callee.
-      if (state.rsp().kind == Value::kCfa && -state.rbp_slot < state.rsp().offset) state.rbp_slot = 0;
+      step_over_call(state);
       return;
     default:
       break;
   }
-  if (!step_known(state, in)) forget(state, written_registers(in));
+  if (!step_known(state, in)) state.forget(written_registers(in));
+}
+
+void step_over_call(FrameState& state) {
+  state.forget(kScratch);
+  // Whatever lies below rsp belongs to the callee.
+  if (state.rsp().kind == Value::kCfa && -state.rbp_slot < state.rsp().offset) state.rbp_slot = 0;
+}
+
+// For what step_known() knows; more than it uses does no harm.
+uint16_t used_registers(const Instruction& in) {
+  constexpr uint16_t kSp = 1u << kRsp, kBp = 1u << kRbp;
+  const auto bit = [](uint8_t reg) {
+    return reg < kGeneralRegisters ? static_cast<uint16_t>(1u << reg) : uint16_t{0};
+  };
+  const auto base = [&] {
+    const Memory memory = in.memory();
+    return memory.plain && memory.index == kNoRegister ? bit(memory.base) : uint16_t{0};
+  };
+  if (in.encoding != Encoding::kLegacy) return 0;
+  if (in.map == Map::k0F) {
+    const bool segment = in.opcode == 0xa0 || in.opcode == 0xa1 || in.opcode == 0xa8 || in.opcode == 0xa9;
+    return segment ? kSp : uint16_t{0};
+  }
+  if (in.map != Map::kOneByte) return 0;
+  if (in.opcode >= 0x50 && in.opcode < 0x58) return static_cast<uint16_t>(kSp | bit(in.opcode_register()));
+  if (in.opcode >= 0x58 && in.opcode < 0x60) return kSp;
+  switch (in.opcode) {
+    case 0x68:
+    case 0x6a:
+    case 0x9c:
+    case 0x9d:
+    case 0xe8:
+      return kSp;
+    case 0x8f:
+    case 0xff:
+      return static_cast<uint16_t>(kSp | (in.is_register_form() ? bit(in.rm()) : base()));
+    case 0x88:
+    case 0x89:
+    case 0xc6:
+    case 0xc7:
+      return in.is_memory_form() ? base() : bit(in.reg());
+    case 0x8b:
+    case 0x8d:
+      return in.is_register_form() ? bit(in.rm()) : base();
+    case 0x87:
+      return static_cast<uint16_t>(bit(in.reg()) | bit(in.rm()));
+    case 0x81:
+    case 0x83:
+      return in.is_register_form() ? bit(in.rm()) : uint16_t{0};
+    case 0xc8:
+    case 0xc9:
+      return kSp | kBp;
+    case 0x31:
+    case 0x33:
+      return in.is_register_form() && in.reg() == kRbp && in.rm() == kRbp ? kBp : uint16_t{0};
+    default:
+      return 0;
+  }
 }
 
 clew_rule rule_of(const FrameState& state) {

@@ -27,6 +27,11 @@ struct FrameState {
   bool return_intact = true;                         // the return address is still at CFA - 8
   bool operator==(const FrameState&) const = default;
 
+  /// Bit r for register r that is not unknown.
+  uint16_t known() const;
+  /// Makes the registers of a mask unknown.
+  void forget(uint16_t mask);
+
   const Value& rsp() const { return registers[kRsp]; }
   const Value& rbp() const { return registers[kRbp]; }
 
@@ -41,6 +46,13 @@ bool meet(FrameState& into, const FrameState& other);
 /// The state behind `instruction`. Calls return here: they pop what they pushed and destroy the psABI's
 /// scratch registers.
 void step(FrameState& state, const Instruction& instruction);
+
+/// What step() does to a state for a call that returns.
+void step_over_call(FrameState& state);
+
+/// The registers, bit r for register r, whose values step() makes use of. Where none of them is known, all it
+/// does is to forget those that `instruction` writes (written_registers); it changes no others in any case.
+uint16_t used_registers(const Instruction& instruction);
 
 /// The rule that a state stands for: by rbp where it is set up as frame pointer (CFA-16, which holds the
 /// caller's), else by rsp, else by any register that is known. CLEW_CFA_NONE where the CFA, or the caller's

@@ -6,9 +6,9 @@ namespace clew::analysis {
 namespace {
 constexpr uint32_t kDisputed = 0xffffffff;
 
-// The register that holds a sum of two others behind `in`, if `before` did before it: how compilers make the
-// address of a jump table's entry (add reg, reg; lea reg, [reg + reg]).
-uint8_t sum_of(const Instruction& in, uint8_t before) {
+// The register in which `in` makes a sum of two others: how compilers make the address of a jump table's entry
+// (add reg, reg; lea reg, [reg + reg]).
+uint8_t sum_of(const Instruction& in) {
   if (in.wide && in.is_register_form()) {
     if (in.is(0x01)) return in.rm();
     if (in.is(0x03)) return in.reg();
@@ -18,40 +18,81 @@ uint8_t sum_of(const Instruction& in, uint8_t before) {
     if (memory.base < kGeneralRegisters && memory.index != kNoRegister && memory.displacement == 0)
       return in.reg();
   }
-  return before < kGeneralRegisters && (written_registers(in) >> before & 1) ? kNoRegister : before;
+  return kNoRegister;
+}
+
+// The register that `in` compares rsp with.
+uint8_t compared_with_rsp(const Instruction& in) {
+  if ((!in.is(0x39) && !in.is(0x3b)) || !in.wide || !in.is_register_form()) return kNoRegister;
+  if (in.reg() == kRsp) return in.rm();
+  return in.rm() == kRsp ? in.reg() : kNoRegister;
 }
 }  // namespace
 
 FunctionFlow::FunctionFlow(std::span<const std::byte> code, uint64_t address)
     : code_(code.first(std::min(code.size(), kMostCode))),
       address_(address),
-      rules_(code_.size()),
-      owners_(code_.size()),
-      blocks_at_(code_.size()),
+      decoded_at_(code_.size()),
       swept_targets_(code_.size()),
       doubtful_calls_(code_.size()),
       final_calls_(code_.size()),
       steps_left_(kStepsPerByte * code_.size() + 64) {
+  constexpr size_t kUsualLength = 4;
+  decoded_.reserve(code_.size() / kUsualLength);
   sweep();
+}
+
+void FunctionFlow::decode_at(size_t offset) {
+  Decoded& out = decoded_.emplace_back();
+  decoded_at_[offset] = static_cast<uint32_t>(decoded_.size());
+  Instruction in;
+  if (!decode(code_.subspan(offset), in)) return;
+  out.length = in.length;
+  out.written = written_registers(in);
+  if (in.encoding != Encoding::kLegacy) return;  // none of these is anything of what follows
+  out.flow = flow_of(in, out.target);
+  if (out.flow == Flow::kJumpIndirect) {
+    out.table = in.notrack || (in.is_memory_form() && in.memory().index != kNoRegister);
+    if (in.is_register_form()) out.jumps_by = in.rm();
+  }
+  out.padding = is_padding(in);
+  if (in.map == Map::kOneByte) {
+    if (in.wide && in.opcode == 0x8d && in.mod() == 0 && (in.modrm & 7) == 5 && !in.address32) {
+      out.takes = true;
+      out.target = int64_t{in.length} + in.displacement;
+    }
+    out.sum = sum_of(in);
+    out.compared = compared_with_rsp(in);
+  }
+  out.not_zero = in.is(0x75) || in.is_0f(0x85);
+  out.used = used_registers(in);
+  if (out.used != 0) {
+    out.full = static_cast<uint32_t>(full_.size());
+    full_.push_back(in);
+  }
+}
+
+FunctionFlow::Decoded& FunctionFlow::decoded(size_t offset) {
+  if (decoded_at_[offset] == 0) decode_at(offset);
+  return decoded_[decoded_at_[offset] - 1];
 }
 
 // Finds branch and call targets, so that ways are known to meet there before the first one is followed.
 void FunctionFlow::sweep() {
   bool ended = false;
   for (size_t at = 0; at < code_.size();) {
-    Instruction in;
-    if (!decode(code_.subspan(at), in)) {
+    const Decoded in = decoded(at);
+    if (in.length == 0) {
       ++at;
       ended = false;
       continue;
     }
-    if (ended && !is_padding(in)) {
+    if (ended && !in.padding) {
       after_ends_.push_back(static_cast<uint32_t>(at));
       ended = false;
     }
-    int64_t target = 0;
-    Flow flow = flow_of(in, target);
-    int64_t to = static_cast<int64_t>(at) + target;
+    const Flow flow = in.flow;
+    int64_t to = static_cast<int64_t>(at) + in.target;
     bool inside = to >= 0 && to < static_cast<int64_t>(code_.size());
     if ((flow == Flow::kBranch || flow == Flow::kJump) && inside) {
       swept_targets_[static_cast<size_t>(to)] = true;
@@ -59,17 +100,17 @@ void FunctionFlow::sweep() {
     }
     if (flow == Flow::kJumpIndirect) has_table_ = true;
     if (flow == Flow::kCall || flow == Flow::kCallIndirect) {
-      size_t behind = behind_padding(at + in.length);
+      const size_t behind = behind_padding(at + in.length);
       if (behind != at + in.length && behind < code_.size())
         after_ends_.push_back(static_cast<uint32_t>(behind));
       doubtful_calls_[at] = (address_ + behind) % 16 == 0;
     }
-    if (flow == Flow::kCall && inside && target != in.length)
+    if (flow == Flow::kCall && inside && in.target != in.length)
       call_targets_.push_back(static_cast<uint32_t>(to));
     if (flow == Flow::kCall && !inside) outside_.push_back(address_ + static_cast<uint64_t>(to));
     // Jump tables lie elsewhere, so that an address in code is a function's.
-    if (in.wide && in.is(0x8d) && in.mod() == 0 && (in.modrm & 7) == 5 && !in.address32) {
-      const int64_t taken = static_cast<int64_t>(at) + in.length + in.displacement;
+    if (in.takes) {
+      const int64_t taken = to;
       if (taken >= 0 && taken < static_cast<int64_t>(code_.size())) {
         taken_.push_back(static_cast<uint32_t>(taken));
       } else {
@@ -94,18 +135,17 @@ void FunctionFlow::enter_if_begins(uint32_t offset) {
 
 // The first instruction that is no padding. A lone one-byte nop is none by itself: compilers without
 // optimization and linkers that relax calls write one behind a call.
-size_t FunctionFlow::behind_padding(size_t offset) const {
+size_t FunctionFlow::behind_padding(size_t offset) {
   constexpr unsigned kMostPadding = 16;
   size_t at = offset;
-  Instruction in;
-  for (unsigned count = 0; count < kMostPadding && decode(code_.subspan(at), in) && is_padding(in); ++count)
-    at += in.length;
+  for (unsigned count = 0; count < kMostPadding && at < code_.size() && padding(at); ++count)
+    at += length(at);
   return at;
 }
 
-uint32_t FunctionFlow::block_at(size_t offset) {
+uint32_t& FunctionFlow::block_at(size_t offset) {
   targets_[offset] = true;
-  return blocks_at_[offset];
+  return decoded(offset).block;
 }
 
 void FunctionFlow::enter(size_t offset, const FrameState& state) {
@@ -130,10 +170,10 @@ void FunctionFlow::suspect(uint32_t call) {
 void FunctionFlow::arrive(int64_t offset, const FrameState& state, uint32_t last_call, uint32_t guess) {
   if (offset < 0 || offset >= static_cast<int64_t>(code_.size())) return;
   auto at = static_cast<size_t>(offset);
-  uint32_t known = block_at(at);
+  uint32_t& known = block_at(at);
   if (known == 0) {
     blocks_.push_back({state, static_cast<uint32_t>(at), last_call, guess, true});
-    blocks_at_[at] = static_cast<uint32_t>(blocks_.size());
+    known = static_cast<uint32_t>(blocks_.size());
     queue_.push_back(static_cast<uint32_t>(blocks_.size() - 1));
     return;
   }
@@ -162,24 +202,34 @@ void FunctionFlow::arrive(int64_t offset, const FrameState& state, uint32_t last
   queue_.push_back(known - 1);
 }
 
-void FunctionFlow::note(size_t offset, uint32_t owner, clew_rule rule) {
-  uint32_t& before = owners_[offset];
-  if (before == 0 || before == owner) {
-    before = owner;
-    rules_[offset] = rule;
-  } else if (rules_[offset] != rule) {  // overlapping blocks that do not agree
-    before = kDisputed;
-    rules_[offset] = 0;
+void FunctionFlow::note(Decoded& place, uint32_t owner, clew_rule rule) {
+  if (place.owner == 0) reached_.push_back(static_cast<uint32_t>(&place - decoded_.data()));
+  if (place.owner == 0 || place.owner == owner) {
+    place.owner = owner;
+    place.rule = rule;
+  } else if (place.rule != rule) {  // overlapping blocks that do not agree
+    place.owner = kDisputed;
+    place.rule = 0;
   }
 }
 
-// Only the last word on an exit counts: on the way to it, loops have states that do not hold.
+// Of what was noted about a place only the last word counts: on the way to it, loops have states that do not
+// hold.
+template <class T>
+void keep_last_words(std::vector<T>& words) {
+  std::stable_sort(words.begin(), words.end(), [](const T& a, const T& b) { return a.at < b.at; });
+  size_t kept = 0;
+  for (size_t i = 0; i < words.size(); ++i)
+    if (i + 1 == words.size() || words[i + 1].at != words[i].at) words[kept++] = words[i];
+  words.resize(kept);
+}
+
 void FunctionFlow::leave(size_t at, const FrameState& state, const Block& from, uint32_t last_call,
                          bool returns) {
   const bool known = state.rsp().kind == Value::kCfa;
   const bool right = known && state.rsp().offset == -8 && state.rbp().kind == Value::kCallerRbp;
-  exits_[static_cast<uint32_t>(at)] = {known && state.rsp().offset != -8 ? last_call : 0, from.guess, returns,
-                                       right};
+  exits_.push_back({static_cast<uint32_t>(at), known && state.rsp().offset != -8 ? last_call : 0, from.guess,
+                    returns, right});
   outermost_returns_ |= returns && state.rbp().kind == Value::kOutermost;
 }
 
@@ -189,6 +239,8 @@ void FunctionFlow::follow(uint32_t index, const std::function<void(size_t, const
   uint32_t last_call = blocks_[index].last_call;
   const uint32_t guess = blocks_[index].guess;
   blocks_[index].queued = false;
+  uint16_t known = state.known();
+  clew_rule rule = rule_of(state);
   uint8_t sum = kNoRegister;       // holds base + entry of a jump table
   uint8_t compared = kNoRegister;  // cmp rsp, register was the last instruction
   for (bool first = true; at < code_.size(); first = false) {
@@ -196,30 +248,27 @@ void FunctionFlow::follow(uint32_t index, const std::function<void(size_t, const
       arrive(static_cast<int64_t>(at), state, last_call, guess);
       return;
     }
-    Instruction in;
-    if (steps_left_ == 0 || !decode(code_.subspan(at), in)) return;
+    Decoded& place = decoded(at);
+    if (steps_left_ == 0 || place.length == 0) return;
     --steps_left_;
-    note(at, index + 1, rule_of(state));
+    note(place, index + 1, rule);
+    const Decoded in = place;  // others that are decoded meanwhile may move it
     if (observe) observe(at, state);
-    int64_t target = 0;
-    Flow flow = flow_of(in, target);
-    auto here = static_cast<int64_t>(at);
-    size_t next = at + in.length;
-    switch (flow) {
+    const auto here = static_cast<int64_t>(at);
+    const size_t next = at + in.length;
+    switch (in.flow) {
       case Flow::kReturn:
         leave(at, state, blocks_[index], last_call, true);
         return;
       case Flow::kStop:
         return;
       case Flow::kJump:
-        if (here + target < 0 || here + target >= static_cast<int64_t>(code_.size()))
+        if (here + in.target < 0 || here + in.target >= static_cast<int64_t>(code_.size()))
           leave(at, state, blocks_[index], last_call, false);
-        arrive(here + target, state, last_call, guess);
+        arrive(here + in.target, state, last_call, guess);
         return;
       case Flow::kJumpIndirect: {
-        bool table = in.notrack || (in.is_memory_form() && in.memory().index != kNoRegister) ||
-                     (in.is_register_form() && in.rm() == sum);
-        if (!table) {
+        if (!in.table && (in.jumps_by == kNoRegister || in.jumps_by != sum)) {
           leave(at, state, blocks_[index], last_call, false);
           return;
         }
@@ -229,29 +278,37 @@ void FunctionFlow::follow(uint32_t index, const std::function<void(size_t, const
         } else {
           meet(table_state_, state);
           // Frames by other registers are not believed here: what the jumps share need not hold everywhere.
-          clew_rule rule = rule_of(table_state_);
+          rule = rule_of(table_state_);
           bool frame_pointer =
               table_state_.rbp() == Value{-16, Value::kCfa} && clew_rule_register(rule) == CLEW_RBP;
-          bool known = table_state_.rsp().kind == Value::kCfa || frame_pointer;
-          if (clew_rule_kind(rule) == CLEW_CFA_NONE || !known) tables_ = Tables::kDiffer;
+          const bool found = table_state_.rsp().kind == Value::kCfa || frame_pointer;
+          if (clew_rule_kind(rule) == CLEW_CFA_NONE || !found) tables_ = Tables::kDiffer;
         }
         return;
       }
       case Flow::kBranch:
-        arrive(here + target, state, last_call, guess);
+        arrive(here + in.target, state, last_call, guess);
         // while (rsp != reg) probe the next page: behind the loop the two are equal.
-        if (compared < kGeneralRegisters && (in.is(0x75) || in.is_0f(0x85)) &&
-            state.rsp().kind == Value::kUnknown)
+        if (compared < kGeneralRegisters && in.not_zero && state.rsp().kind == Value::kUnknown) {
           state.registers[kRsp] = state.registers[compared];
+          known = state.known();
+          rule = rule_of(state);
+        }
         break;
       case Flow::kCall:
       case Flow::kCallIndirect:
-        outermost_calls_ |= flow == Flow::kCallIndirect && state.rbp().kind == Value::kOutermost;
+        outermost_calls_ |= in.flow == Flow::kCallIndirect && state.rbp().kind == Value::kOutermost;
         if (final_calls_[at]) return;
-        step(state, in);
-        if (target != in.length && (last_call == 0 || !doubtful_calls_[last_call - 1]))
+        if (in.flow == Flow::kCall && in.target == in.length) {
+          step(state, full_[in.full]);
+        } else {
+          step_over_call(state);
+        }
+        known = state.known();
+        rule = rule_of(state);
+        if (in.target != in.length && (last_call == 0 || !doubtful_calls_[last_call - 1]))
           last_call = static_cast<uint32_t>(at + 1);
-        if (size_t behind = behind_padding(next); behind != next && target != in.length) {
+        if (size_t behind = behind_padding(next); behind != next && in.target != in.length) {
           // Padding aligns what a branch, a jump table or another function's caller leads to.
           if (behind < code_.size() && targets_[behind]) {
             behind_calls_.push_back({static_cast<uint32_t>(behind), last_call, guess, state});
@@ -264,19 +321,27 @@ void FunctionFlow::follow(uint32_t index, const std::function<void(size_t, const
           return;
         }
         if ((address_ + next) % 16 == 0 && state.rsp().kind == Value::kCfa)
-          aligned_calls_[static_cast<uint32_t>(at)] = state.rsp().offset;
+          aligned_calls_.push_back({static_cast<uint32_t>(at), state.rsp().offset});
         break;
       case Flow::kNext: {
-        step(state, in);
-        sum = sum_of(in, sum);
+        if ((in.used & known) != 0) {
+          step(state, full_[in.full]);
+          known = state.known();
+          rule = rule_of(state);
+        } else if ((in.written & known) != 0) {
+          state.forget(in.written);
+          known = static_cast<uint16_t>(known & ~in.written);
+          rule = rule_of(state);
+        }
+        if (in.sum != kNoRegister) {
+          sum = in.sum;
+        } else if (sum < kGeneralRegisters && (in.written >> sum & 1)) {
+          sum = kNoRegister;
+        }
         break;
       }
     }
-    compared = kNoRegister;
-    if ((in.is(0x39) || in.is(0x3b)) && in.wide && in.is_register_form()) {
-      if (in.rm() == kRsp) compared = in.reg();
-      if (in.reg() == kRsp) compared = in.rm();
-    }
+    compared = in.compared;
     at = next;
   }
 }
@@ -295,41 +360,45 @@ bool FunctionFlow::looks_like_entry(size_t offset) const {
          !in.reg_high && !in.base_high;
 }
 
-bool FunctionFlow::guess_at(uint32_t offset) {
-  Guess guess = Guess::kTable;
-  if (const auto next = next_guess_.find(offset); next != next_guess_.end()) guess = next->second;
+bool FunctionFlow::guess_at(size_t end) {
+  const uint32_t offset = after_ends_[end];
+  Guess guess = next_guess_[end];
   if (guess == Guess::kTable && tables_ != Tables::kAgree) guess = Guess::kFunction;
   if (guess == Guess::kFunction && !guessing_) guess = Guess::kNone;
   if (guess == Guess::kNone) return false;
-  guesses_[offset] = guess;
+  guesses_.push_back({offset, static_cast<uint32_t>(end), guess});
   arrive(offset, guess == Guess::kTable ? table_state_ : FrameState::entry(), 0, offset + 1);
   return true;
 }
 
 bool FunctionFlow::withdraw_wrong_guesses() {
   std::vector<uint32_t> wrong = contradicted_;
-  for (const auto& [offset, exit] : exits_) {
+  for (const Exit& exit : exits_) {
     if (exit.guess == 0) continue;
     if (!exit.right && exit.last_call == 0) wrong.push_back(exit.guess - 1);
     if (exit.right && exit.returns) confirmed_.push_back(exit.guess - 1);
   }
   std::sort(confirmed_.begin(), confirmed_.end());
-  for (const auto& [offset, guess] : guesses_)
-    if (!std::binary_search(confirmed_.begin(), confirmed_.end(), offset)) wrong.push_back(offset);
   std::sort(wrong.begin(), wrong.end());
-  wrong.erase(std::unique(wrong.begin(), wrong.end()), wrong.end());
-  for (uint32_t offset : wrong)
-    next_guess_[offset] = guesses_[offset] == Guess::kTable ? Guess::kFunction : Guess::kNone;
-  return !wrong.empty();
+  bool any = false;
+  for (const auto& [offset, end, guess] : guesses_) {
+    if (std::binary_search(confirmed_.begin(), confirmed_.end(), offset) &&
+        !std::binary_search(wrong.begin(), wrong.end(), offset))
+      continue;
+    next_guess_[end] = guess == Guess::kTable ? Guess::kFunction : Guess::kNone;
+    any = true;
+  }
+  return any;
 }
 
 bool FunctionFlow::enter_unreached() {
   while (!behind_calls_.empty()) {
     auto [offset, last_call, guess, state] = behind_calls_.back();
     behind_calls_.pop_back();
-    if (blocks_at_[offset] != 0 && blocks_[blocks_at_[offset] - 1].state.rsp() != state.rsp()) continue;
+    const uint32_t known = decoded(offset).block;
+    if (known != 0 && blocks_[known - 1].state.rsp() != state.rsp()) continue;
     if (std::binary_search(banned_.begin(), banned_.end(), offset)) continue;
-    if (blocks_at_[offset] == 0) fallen_into_.push_back(offset);
+    if (known == 0) fallen_into_.push_back(offset);
     arrive(offset, state, last_call, guess);
     if (!queue_.empty()) return true;
   }
@@ -340,11 +409,12 @@ bool FunctionFlow::enter_unreached() {
     return true;
   }
   while (next_end_ < after_ends_.size()) {
-    uint32_t offset = after_ends_[next_end_++];
+    const size_t end = next_end_++;
+    const uint32_t offset = after_ends_[end];
     if (reached(offset)) continue;
     if (looks_like_entry(offset)) {
       arrive(offset, FrameState::entry());
-    } else if (swept_targets_[offset] || !guess_at(offset)) {  // its state is the branch's, or unknown
+    } else if (swept_targets_[offset] || !guess_at(end)) {  // its state is the branch's, or unknown
       continue;
     }
     return true;
@@ -366,9 +436,11 @@ void FunctionFlow::follow_all(const std::function<void(size_t, const FrameState&
 // Calls that do not return, as it turned out; and places entered from a call before them although a branch
 // leads there whose own state nobody knows.
 bool FunctionFlow::ban_doubtful() {
+  keep_last_words(exits_);
+  keep_last_words(aligned_calls_);
   size_t before = banned_.size();
   bool found = withdraw_wrong_guesses();
-  for (const auto& [offset, exit] : exits_)
+  for (const Exit& exit : exits_)
     if (exit.returns || exit.guess != 0) suspect(exit.last_call);
   if (tables_ != Tables::kNone) {
     bool agree = tables_ == Tables::kAgree && table_state_.rsp().kind == Value::kCfa;
@@ -391,36 +463,44 @@ bool FunctionFlow::ban_doubtful() {
   return found || banned_.size() != before;
 }
 
+void FunctionFlow::clear_round() {
+  for (uint32_t index : reached_) {
+    decoded_[index].owner = 0;
+    decoded_[index].rule = 0;
+  }
+  reached_.clear();
+  for (const Block& block : blocks_) decoded(block.offset).block = 0;
+  blocks_.clear();
+  targets_ = swept_targets_;
+  behind_calls_.clear();
+  fallen_into_.clear();
+  suspects_.clear();
+  exits_.clear();
+  guesses_.clear();
+  contradicted_.clear();
+  confirmed_.clear();
+  outermost_calls_ = outermost_returns_ = false;
+  aligned_calls_.clear();
+  next_call_target_ = 0;
+  next_end_ = 0;
+  tables_ = Tables::kNone;
+}
+
 void FunctionFlow::run(const std::function<void(size_t, const FrameState&)>& observe) {
   constexpr unsigned kMostGuessingRounds = 6;
   constexpr unsigned kMostRounds = 12;
   bool sure = false;
+  next_guess_.assign(after_ends_.size(), Guess::kTable);
   for (unsigned round = 0; round < kMostRounds && !sure && steps_left_ != 0; ++round) {
-    std::fill(rules_.begin(), rules_.end(), clew_rule{0});
-    std::fill(owners_.begin(), owners_.end(), 0u);
-    std::fill(blocks_at_.begin(), blocks_at_.end(), 0u);
-    targets_ = swept_targets_;
-    blocks_.clear();
-    behind_calls_.clear();
-    fallen_into_.clear();
-    suspects_.clear();
-    exits_.clear();
-    guesses_.clear();
-    contradicted_.clear();
-    confirmed_.clear();
-    outermost_calls_ = outermost_returns_ = false;
+    clear_round();
     guessing_ = round < kMostGuessingRounds;
-    aligned_calls_.clear();
-    next_call_target_ = 0;
-    next_end_ = 0;
-    tables_ = Tables::kNone;
     follow_all(observe);
     sure = !ban_doubtful();
   }
-  if (!sure || steps_left_ == 0) std::fill(rules_.begin(), rules_.end(), clew_rule{0});
-  if (outermost_returns_ || !outermost_calls_) {
-    const auto root = [](clew_rule rule) { return clew_rule_kind(rule) == CLEW_CFA_ROOT; };
-    std::replace_if(rules_.begin(), rules_.end(), root, clew_rule{0});
+  const bool no_root = outermost_returns_ || !outermost_calls_;
+  for (uint32_t index : reached_) {
+    clew_rule& rule = decoded_[index].rule;
+    if (!sure || steps_left_ == 0 || (no_root && clew_rule_kind(rule) == CLEW_CFA_ROOT)) rule = 0;
   }
 }
 

@@ -31,7 +31,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <span>
 #include <vector>
 
@@ -43,7 +42,7 @@ constexpr size_t kStepsPerByte = 32;
 
 class FunctionFlow {
  public:
-  /// Code beyond kMostCode bytes is left out (no rules). Memory: about 17 bytes for a byte of code, and a
+  /// Code beyond kMostCode bytes is left out (no rules). Memory: about 25 bytes for a byte of code, and a
   /// state (some 150 bytes) for a branch target.
   static constexpr size_t kMostCode = size_t{1} << 28;
 
@@ -59,14 +58,42 @@ class FunctionFlow {
 
   /// Addresses outside the code that it calls or takes.
   std::span<const uint64_t> outside() const { return outside_; }
-  bool reached(size_t offset) const { return owners_[offset] != 0; }
-  clew_rule rule(size_t offset) const { return rules_[offset]; }
+  bool reached(size_t offset) const {
+    const uint32_t known = decoded_at_[offset];
+    return known != 0 && decoded_[known - 1].owner != 0;
+  }
+  clew_rule rule(size_t offset) const {
+    const uint32_t known = decoded_at_[offset];
+    return known != 0 ? decoded_[known - 1].rule : 0;
+  }
   size_t size() const { return code_.size(); }
+  /// Of the instruction at an offset; 0 if none is there.
+  unsigned length(size_t offset) { return decoded(offset).length; }
+  bool padding(size_t offset) { return decoded(offset).padding; }
   /// Offsets of instructions by plain front-to-back decoding which follow a jump, return or stop (padding
   /// skipped).
   std::span<const uint32_t> after_ends() const { return after_ends_; }
 
  private:
+  /// What following an instruction again and again needs of it, worked out once, and what is found there.
+  struct Decoded {
+    uint8_t length = 0;  // 0: none is there
+    Flow flow = Flow::kNext;
+    bool padding = false;
+    bool table = false;              // jumps through a table, whatever registers hold
+    bool not_zero = false;           // jne
+    bool takes = false;              // the address of something, by lea
+    uint8_t sum = kNoRegister;       // the register in which it makes a sum of two
+    uint8_t jumps_by = kNoRegister;  // jmp register
+    uint8_t compared = kNoRegister;  // the register that it compares rsp with
+    uint16_t used = 0, written = 0;
+    uint32_t full = 0;    // index of all of it, where `used` is not empty
+    uint32_t owner = 0;   // 0 not reached; else block + 1; kDisputed
+    uint32_t block = 0;   // that begins here; 0 none; else block + 1
+    clew_rule rule = 0;
+    int64_t target = 0;  // of a branch, or what lea takes the address of; relative to the instruction
+  };
+
   struct Block {
     FrameState state;
     uint32_t offset;
@@ -76,33 +103,38 @@ class FunctionFlow {
   };
   /// What leaves the code at an offset: the last word on it.
   struct Exit {
+    uint32_t at;
     uint32_t last_call;
     uint32_t guess;
     bool returns;  // and does not jump
     bool right;    // the stack is as it was at the entry
   };
 
+  Decoded& decoded(size_t offset);
+  void decode_at(size_t offset);
   void sweep();
   void enter_if_begins(uint32_t offset);
   void follow_all(const std::function<void(size_t, const FrameState&)>& observe);
   bool ban_doubtful();
-  size_t behind_padding(size_t offset) const;
-  uint32_t block_at(size_t offset);
+  size_t behind_padding(size_t offset);
+  uint32_t& block_at(size_t offset);
+  void clear_round();
   void arrive(int64_t offset, const FrameState& state, uint32_t last_call = 0, uint32_t guess = 0);
   void leave(size_t at, const FrameState& state, const Block& from, uint32_t last_call, bool returns);
-  bool guess_at(uint32_t offset);
+  bool guess_at(size_t end);
   bool withdraw_wrong_guesses();
   void suspect(uint32_t call);
   void follow(uint32_t block, const std::function<void(size_t, const FrameState&)>& observe);
-  void note(size_t offset, uint32_t owner, clew_rule rule);
+  void note(Decoded& place, uint32_t owner, clew_rule rule);
   bool enter_unreached();
   bool looks_like_entry(size_t offset) const;
 
   std::span<const std::byte> code_;
   uint64_t address_;
-  std::vector<clew_rule> rules_;
-  std::vector<uint32_t> owners_;     // 0 not reached; else block + 1; kDisputed
-  std::vector<uint32_t> blocks_at_;  // 0 none; else block + 1
+  std::vector<uint32_t> decoded_at_;  // 0 not yet; else index + 1
+  std::vector<Decoded> decoded_;
+  std::vector<Instruction> full_;
+  std::vector<uint32_t> reached_;     // indices, this round
   std::vector<bool> swept_targets_;  // of branches, by the sweep
   std::vector<bool> targets_;        // those, and all that was entered
   std::vector<Block> blocks_;
@@ -122,14 +154,23 @@ class FunctionFlow {
   std::vector<std::pair<uint32_t, uint32_t>> branches_;  // target, source: by the sweep, sorted
   std::vector<uint32_t> fallen_into_;                    // entered by way 1
   std::vector<uint32_t> suspects_;                       // calls behind which the stack does not add up
-  std::map<uint32_t, Exit> exits_;
+  std::vector<Exit> exits_;
   enum class Guess : uint8_t { kTable, kFunction, kNone };
-  std::map<uint32_t, Guess> guesses_;     // entered by way 4, this round
-  std::map<uint32_t, Guess> next_guess_;  // where an earlier round's was wrong
+  struct Guessed {
+    uint32_t offset;
+    uint32_t end;  // index in after_ends_
+    Guess guess;
+  };
+  std::vector<Guessed> guesses_;   // entered by way 4, this round, ascending
+  std::vector<Guess> next_guess_;  // of each of after_ends_
   std::vector<uint32_t> contradicted_;    // guesses that what is known elsewhere contradicts
   std::vector<uint32_t> confirmed_;       // guesses that it bears out
   bool guessing_ = true;
-  std::map<uint32_t, int32_t> aligned_calls_;  // end 16-aligned; rsp relative to the CFA
+  struct AlignedCall {
+    uint32_t at;
+    int32_t rsp;  // relative to the CFA
+  };
+  std::vector<AlignedCall> aligned_calls_;     // end 16-aligned
   std::vector<bool> doubtful_calls_;           // those that padding or nothing parts from a multiple of 16
   std::vector<bool> final_calls_;              // calls that do not return
   std::vector<uint32_t> banned_;               // not to be entered by way 1, sorted

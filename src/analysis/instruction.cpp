@@ -1,6 +1,8 @@
 #include "analysis/instruction.hpp"
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <string_view>
 
 #include "core/rule.h"
@@ -52,6 +54,27 @@ constexpr std::string_view kTwoByteForms =
     "mmmmmmmmmmmmmmmm";  // 0f f0
 static_assert(kOneByteForms.size() == 256 && kTwoByteForms.size() == 256);
 
+// The same as bytes to read.
+struct Operands {
+  bool valid, modrm, by_operand;
+  uint8_t immediate, second;
+};
+constexpr std::array<Operands, 128> kOperands = [] {
+  std::array<Operands, 128> of{};
+  of['.'] = {true, false, false, 0, 0};
+  of['m'] = of['R'] = {true, true, false, 0, 0};
+  of['B'] = of['g'] = {true, true, false, 1, 0};
+  of['M'] = {true, true, false, 4, 0};
+  of['Z'] = of['G'] = {true, true, true, 0, 0};
+  of['b'] = {true, false, false, 1, 0};
+  of['w'] = {true, false, false, 2, 0};
+  of['z'] = of['v'] = {true, false, true, 0, 0};
+  of['r'] = {true, false, false, 4, 0};
+  of['a'] = {true, false, false, 0, 0};
+  of['e'] = {true, false, false, 2, 1};
+  return of;
+}();
+
 char form_of(const Instruction& in) {
   switch (in.map) {
     case Map::kOneByte:
@@ -93,29 +116,19 @@ char form_of(const Instruction& in) {
   }
 }
 
-// Bytes in order, never past the end.
+// Bytes in order. There are always as many as are read: what lies behind the code is zeros, and decode() refuses
+// an instruction that reaches there.
 struct Cursor {
-  std::span<const std::byte> code;
-  size_t at = 0;
-  bool ok = true;
+  const std::byte* at;
 
-  uint8_t peek(size_t ahead = 0) {
-    if (at + ahead >= code.size()) {
-      ok = false;
-      return 0;
-    }
-    return std::to_integer<uint8_t>(code[at + ahead]);
-  }
-  uint8_t next() {
-    uint8_t byte = peek();
-    ++at;
-    return byte;
-  }
-  int64_t little_endian(unsigned size) {
+  uint8_t peek() const { return std::to_integer<uint8_t>(*at); }
+  uint8_t next() { return std::to_integer<uint8_t>(*at++); }
+  int64_t little_endian(unsigned size) {  // up to 8
     if (size == 0) return 0;
-    uint64_t value = 0;
-    for (unsigned i = 0; i < size; ++i) value |= uint64_t{next()} << (8 * i);
-    unsigned unused = 64 - 8 * size;
+    uint64_t value;
+    std::memcpy(&value, at, sizeof value);
+    at += size;
+    const unsigned unused = 64 - 8 * size;
     return static_cast<int64_t>(value << unused) >> unused;
   }
 };
@@ -127,6 +140,40 @@ void set_rex(Instruction& out, unsigned bits) {
   out.index_high = static_cast<uint8_t>((bits & 2) << 2);
   out.base_high = static_cast<uint8_t>((bits & 1) << 3);
 }
+
+// What a byte at an instruction's start, or behind a prefix, is.
+enum class Prefix : uint8_t {
+  kNone,
+  kRex,
+  kEscape,
+  kRex2,
+  kVector,
+  kPopOrXop,
+  kOperand16,
+  kAddress32,
+  kRepeatNot,
+  kRepeat,
+  kNotrack,
+  kSegment,
+  kIgnored
+};
+
+constexpr std::array<Prefix, 256> kPrefixes = [] {
+  std::array<Prefix, 256> of{};
+  for (size_t byte = 0x40; byte < 0x50; ++byte) of[byte] = Prefix::kRex;
+  for (size_t byte : {0x26, 0x2e, 0x36, 0xf0}) of[byte] = Prefix::kIgnored;
+  for (size_t byte : {0x62, 0xc4, 0xc5}) of[byte] = Prefix::kVector;
+  of[0x64] = of[0x65] = Prefix::kSegment;
+  of[0x0f] = Prefix::kEscape;
+  of[0xd5] = Prefix::kRex2;
+  of[0x8f] = Prefix::kPopOrXop;
+  of[0x66] = Prefix::kOperand16;
+  of[0x67] = Prefix::kAddress32;
+  of[0xf2] = Prefix::kRepeatNot;
+  of[0xf3] = Prefix::kRepeat;
+  of[0x3e] = Prefix::kNotrack;
+  return of;
+}();
 
 void set_implied_prefix(Instruction& out, unsigned pp) {
   out.operand16 = pp == 1;
@@ -197,73 +244,70 @@ bool vector_prefix(Cursor& cursor, uint8_t prefix, Instruction& out) {
 
 // Legacy prefixes, then REX, then the opcode with its escape bytes.
 bool prefixes_and_opcode(Cursor& cursor, Instruction& out) {
-  for (;;) {
-    if (cursor.at >= kMaxLength) return false;
-    uint8_t byte = cursor.next();
-    if (!cursor.ok) return false;
-    switch (byte) {
-      case 0x66:
-        out.operand16 = true;
-        break;
-      case 0x67:
-        out.address32 = true;
-        break;
-      case 0xf2:
-        out.repeat_not = true;
-        break;
-      case 0xf3:
-        out.repeat = true;
-        break;
-      case 0x3e:
-        out.notrack = true;
-        break;
-      case 0x64:
-      case 0x65:
-        out.segment = true;
-        break;
-      case 0x26:
-      case 0x2e:
-      case 0x36:
-      case 0xf0:
-        break;
-      default:
-        if ((byte & 0xf0) == 0x40) {
-          set_rex(out, byte);
-          out.has_rex = true;
-          continue;  // counts only right before the opcode: any other prefix behind it undoes it, below
-        }
-        if (byte == 0xd5) {  // REX2: M0 R4 X4 B4 W R3 X3 B3
-          uint8_t payload = cursor.next();
-          set_rex(out, payload);
-          out.has_rex = true;
-          if (payload & 0x40) out.reg_high |= 16;
-          if (payload & 0x20) out.index_high |= 16;
-          if (payload & 0x10) out.base_high |= 16;
-          out.map = payload & 0x80 ? Map::k0F : Map::kOneByte;
-          out.opcode = cursor.next();
-          if (out.map == Map::k0F && (out.opcode == 0x38 || out.opcode == 0x3a)) return false;
-          return cursor.ok;
-        }
-        if (byte == 0xc4 || byte == 0xc5 || byte == 0x62 || (byte == 0x8f && (cursor.peek() & 31) >= 8)) {
-          if (!vector_prefix(cursor, byte, out)) return false;
-          out.opcode = cursor.next();
-          return cursor.ok;
-        }
-        if (byte != 0x0f) {
-          out.opcode = byte;
-          return cursor.ok;
-        }
+  for (unsigned count = 0; count < kMaxLength; ++count) {
+    const uint8_t byte = cursor.next();
+    switch (kPrefixes[byte]) {
+      case Prefix::kNone:
+        out.opcode = byte;
+        return true;
+      case Prefix::kRex:
+        set_rex(out, byte);
+        out.has_rex = true;
+        continue;  // counts only right before the opcode: any other prefix behind it undoes it, below
+      case Prefix::kEscape:
         out.map = Map::k0F;
         out.opcode = cursor.next();
         if (out.opcode == 0x38 || out.opcode == 0x3a) {
           out.map = out.opcode == 0x38 ? Map::k0F38 : Map::k0F3A;
           out.opcode = cursor.next();
         }
-        return cursor.ok;
+        return true;
+      case Prefix::kRex2: {  // M0 R4 X4 B4 W R3 X3 B3
+        const uint8_t payload = cursor.next();
+        set_rex(out, payload);
+        out.has_rex = true;
+        if (payload & 0x40) out.reg_high |= 16;
+        if (payload & 0x20) out.index_high |= 16;
+        if (payload & 0x10) out.base_high |= 16;
+        out.map = payload & 0x80 ? Map::k0F : Map::kOneByte;
+        out.opcode = cursor.next();
+        return out.map != Map::k0F || (out.opcode != 0x38 && out.opcode != 0x3a);
+      }
+      case Prefix::kPopOrXop:
+        if ((cursor.peek() & 31) < 8) {
+          out.opcode = byte;
+          return true;
+        }
+        [[fallthrough]];
+      case Prefix::kVector:
+        if (!vector_prefix(cursor, byte, out)) return false;
+        out.opcode = cursor.next();
+        return true;
+      case Prefix::kOperand16:
+        out.operand16 = true;
+        break;
+      case Prefix::kAddress32:
+        out.address32 = true;
+        break;
+      case Prefix::kRepeatNot:
+        out.repeat_not = true;
+        break;
+      case Prefix::kRepeat:
+        out.repeat = true;
+        break;
+      case Prefix::kNotrack:
+        out.notrack = true;
+        break;
+      case Prefix::kSegment:
+        out.segment = true;
+        break;
+      case Prefix::kIgnored:
+        break;
     }
     set_rex(out, 0);
     out.has_rex = false;
   }
+  return false;
 }
 
 void modrm_and_displacement(Cursor& cursor, Instruction& out, bool registers_only) {
@@ -279,6 +323,38 @@ void modrm_and_displacement(Cursor& cursor, Instruction& out, bool registers_onl
   }
   unsigned size = out.mod() == 1 ? 1 : out.mod() == 2 || base == 5 ? 4 : 0;
   out.displacement = static_cast<int32_t>(cursor.little_endian(size));
+}
+
+// Prefixes and opcode, ModRM, SIB, displacement, immediates; and the bytes behind one of fewer than 8 that are
+// loaded with it.
+constexpr size_t kMostRead = kMaxLength + 4 + 2 + 4 + 9 + 8;
+
+// Decodes what lies at `code`, where kMostRead bytes can be read.
+bool decode_padded(const std::byte* code, size_t size, Instruction& out) {
+  Cursor cursor{code};
+  if (!prefixes_and_opcode(cursor, out)) return false;
+  const char form = form_of(out);
+  const Operands operands = kOperands[static_cast<size_t>(form)];
+  if (!operands.valid) return false;
+  const unsigned operand = out.operand16 && !out.wide ? 2 : 4;
+  unsigned immediate = operands.immediate;
+  unsigned second = operands.second;
+  if (operands.by_operand) immediate += operand;
+  if (operands.modrm) {
+    modrm_and_displacement(cursor, out, form == 'R');
+    if ((form == 'g' || form == 'G') && out.digit() > 1) immediate = 0;
+  } else if (form == 'v' && out.wide) {
+    immediate = 8;
+  } else if (form == 'a') {
+    immediate = out.address32 ? 4 : 8;
+  }
+  // SSE4a: extrq xmm, imm8, imm8 and insertq xmm, xmm, imm8, imm8
+  if (out.is_0f(0x78) && (out.operand16 || out.repeat_not)) immediate = second = 1;
+  out.immediate = cursor.little_endian(immediate);
+  if (second != 0) out.second_immediate = cursor.next();
+  const auto length = static_cast<size_t>(cursor.at - code);
+  out.length = static_cast<uint8_t>(length);
+  return length <= size;
 }
 
 uint16_t bit(uint8_t reg) { return reg < kGeneralRegisters ? static_cast<uint16_t>(1u << reg) : uint16_t{0}; }
@@ -579,70 +655,10 @@ Memory Instruction::memory() const {
 
 bool decode(std::span<const std::byte> code, Instruction& out) {
   out = Instruction{};
-  Cursor cursor{code.first(code.size() < kMaxLength ? code.size() : kMaxLength)};
-  if (!prefixes_and_opcode(cursor, out)) return false;
-  unsigned operand = out.operand16 && !out.wide ? 2 : 4;
-  unsigned immediate = 0;
-  unsigned second = 0;
-  bool modrm = false;
-  char form = form_of(out);
-  switch (form) {
-    case '.':
-      break;
-    case 'm':
-    case 'R':
-      modrm = true;
-      break;
-    case 'B':
-      modrm = true;
-      immediate = 1;
-      break;
-    case 'Z':
-      modrm = true;
-      immediate = operand;
-      break;
-    case 'M':
-      modrm = true;
-      immediate = 4;
-      break;
-    case 'g':
-    case 'G':
-      modrm = true;
-      break;
-    case 'b':
-      immediate = 1;
-      break;
-    case 'w':
-      immediate = 2;
-      break;
-    case 'z':
-      immediate = operand;
-      break;
-    case 'v':
-      immediate = out.wide ? 8 : operand;
-      break;
-    case 'r':
-      immediate = 4;
-      break;
-    case 'a':
-      immediate = out.address32 ? 4 : 8;
-      break;
-    case 'e':
-      immediate = 2;
-      second = 1;
-      break;
-    default:
-      return false;
-  }
-  if (modrm) modrm_and_displacement(cursor, out, form == 'R');
-  if ((form == 'g' || form == 'G') && out.digit() < 2) immediate = form == 'g' ? 1 : operand;
-  // SSE4a: extrq xmm, imm8, imm8 and insertq xmm, xmm, imm8, imm8
-  if (out.is_0f(0x78) && (out.operand16 || out.repeat_not)) immediate = second = 1;
-  out.immediate = cursor.little_endian(immediate);
-  out.second_immediate = static_cast<uint8_t>(cursor.little_endian(second));
-  if (!cursor.ok) return false;
-  out.length = static_cast<uint8_t>(cursor.at);
-  return true;
+  if (code.size() >= kMostRead) return decode_padded(code.data(), kMaxLength, out);
+  std::array<std::byte, kMostRead> padded{};
+  std::copy(code.begin(), code.end(), padded.begin());
+  return decode_padded(padded.data(), std::min(code.size(), kMaxLength), out);
 }
 
 uint16_t written_registers(const Instruction& in) {

@@ -21,24 +21,26 @@ void append(std::vector<Row>& rows, uint64_t address, clew_rule rule) {
 
 // One rule for each byte's instruction, front to back. Padding keeps the rule before it if `inherit`.
 template <class Sink>
-void each_instruction(const FunctionFlow& flow, std::span<const std::byte> code, bool inherit, Sink&& sink) {
+void each_instruction(FunctionFlow& flow, std::span<const std::byte> code, bool inherit, Sink&& sink) {
   size_t covered = 0;
-  for (size_t at = 0; at < code.size(); ++at) {
-    bool reached = at < flow.size() && flow.reached(at);
+  bool none = false;  // was the last word
+  for (size_t at = 0; at < flow.size(); ++at) {
+    const bool reached = flow.reached(at);
     if (!reached && at < covered) continue;
     if (!reached && !inherit) {
-      sink(at, kNone);
+      if (!none) sink(at, kNone);
+      none = true;
       continue;
     }
-    Instruction in;
-    bool valid = decode(code.subspan(at), in);
+    none = false;
     if (reached) {
       sink(at, flow.rule(at));
-    } else if (!(at > 0 && valid && is_padding(in))) {
+    } else if (!(at > 0 && flow.padding(at))) {
       sink(at, kNone);
     }
-    if (valid && (reached || is_padding(in))) covered = std::max(covered, at + in.length);
+    if (reached || flow.padding(at)) covered = std::max(covered, at + flow.length(at));
   }
+  if (flow.size() < code.size()) sink(flow.size(), kNone);
 }
 
 std::vector<Row> function_rows(std::span<const std::byte> code, uint64_t address, bool certain,
