@@ -83,9 +83,8 @@ static_assert(sizeof(RegisterRule) == 16);
 template <class Arch>
 struct BasicRow {
   Cfa cfa;
-  /// Two rows of one Interpreter with the same number have the same register rules (not the other way round),
-  /// also where they belong to different FDEs: a consumer can keep what it made of the registers and look at
-  /// the CFA only.
+  /// A hash of the register rules, 0 for none: a consumer can keep what it made of the registers, also of
+  /// another FDE's. Rules that differ have different numbers, but for a chance of one in 2^64.
   uint64_t registers_version = 0;
   std::bitset<Arch::kRegisters> present;  // registers whose rule is not kUnspecified
   std::array<RegisterRule, Arch::kRegisters> registers;
@@ -205,7 +204,6 @@ class BasicInterpreter {
   ArchRow row_;
   ArchRow initial_;
   std::bitset<Arch::kRegisters> touched_;  // registers of row_ that can differ from initial_
-  uint64_t version_ = 0;
   uint64_t end_ = 0;
   bool absolute_ = false;
   std::vector<ArchRow> remembered_;

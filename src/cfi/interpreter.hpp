@@ -55,6 +55,14 @@ inline int64_t scale(uint64_t factor, int64_t alignment) {
 inline int64_t scale(int64_t factor, int64_t alignment) {
   return scale(static_cast<uint64_t>(factor), alignment);
 }
+/// What a register's rule adds to BasicRow::registers_version.
+inline uint64_t version_of(uint64_t reg, const RegisterRule& rule) {
+  uint64_t hash = static_cast<uint64_t>(rule.value) * 0x9e3779b97f4a7c15;
+  hash ^= (uint64_t{rule.expression_length} << 16 | reg << 8 | static_cast<uint64_t>(rule.kind)) *
+          0xd6e8feb86659fd93;
+  hash = (hash ^ hash >> 32) * 0xbf58476d1ce4e5b9;
+  return hash ^ hash >> 29;
+}
 inline int64_t negate(int64_t value) { return static_cast<int64_t>(-static_cast<uint64_t>(value)); }
 }  // namespace detail
 
@@ -62,18 +70,21 @@ template <class Arch>
 inline void BasicInterpreter<Arch>::set(uint64_t reg, RuleKind kind, int64_t value,
                                         uint32_t expression_length) {
   if (reg >= Arch::kRegisters) return;
-  row_.registers[reg] = {kind, expression_length, value};
+  RegisterRule& rule = row_.registers[reg];
+  if (row_.present[reg]) row_.registers_version -= detail::version_of(reg, rule);
+  rule = {kind, expression_length, value};
+  row_.registers_version += detail::version_of(reg, rule);
   row_.present[reg] = true;
   touched_[reg] = true;
-  row_.registers_version = ++version_;
 }
 
 template <class Arch>
 inline void BasicInterpreter<Arch>::restore(uint64_t reg) {
   if (reg >= Arch::kRegisters) return;
+  if (row_.present[reg]) row_.registers_version -= detail::version_of(reg, row_.registers[reg]);
   row_.registers[reg] = initial_.registers[reg];
   row_.present[reg] = initial_.present[reg];
-  row_.registers_version = ++version_;
+  if (row_.present[reg]) row_.registers_version += detail::version_of(reg, row_.registers[reg]);
 }
 
 template <class Arch>
@@ -104,7 +115,6 @@ bool BasicInterpreter<Arch>::begin(const Section& section, const Cie& cie) {
     initial_instructions_.assign(cie.instructions.begin(), cie.instructions.end());
     initial_ = ArchRow{};
     row_ = ArchRow{};
-    row_.registers_version = ++version_;
     const Defects before = std::exchange(defects_, Defects{});
     Fde instructions_of_cie;
     instructions_of_cie.instructions = cie.instructions;

@@ -58,13 +58,34 @@ bool begins_eh_return(const cfi::Row& row) {
          row.present[CLEW_RDX];
 }
 
-/// A piece with a priority: of two that begin at one address the one that comes first in the file wins.
+/// A piece as it was read: of two that begin at one address the one that comes first in the file wins.
 struct Candidate {
   uint64_t start, end;
   uint32_t program;
   uint32_t skip;   // what of the program lies before the piece
-  uint32_t order;  // in which they were read
 };
+
+/// Sorts by start, those with the same in their order: by 11 bits at a time, since there are many.
+void sort_by_start(std::vector<Candidate>& candidates) {
+  const auto earlier = [](const Candidate& a, const Candidate& b) { return a.start < b.start; };
+  if (std::is_sorted(candidates.begin(), candidates.end(), earlier)) return;
+  constexpr unsigned kBits = 11;
+  constexpr size_t kDigits = size_t{1} << kBits;
+  if (candidates.size() < kDigits) return std::stable_sort(candidates.begin(), candidates.end(), earlier);
+  const auto [first, last] = std::minmax_element(candidates.begin(), candidates.end(), earlier);
+  const uint64_t base = first->start;
+  const uint64_t span = last->start - base;
+  std::vector<Candidate> sorted(candidates.size());
+  for (unsigned shift = 0; shift < 64 && span >> shift != 0; shift += kBits) {
+    std::array<uint32_t, kDigits> at{};
+    for (const Candidate& candidate : candidates) ++at[(candidate.start - base) >> shift & (kDigits - 1)];
+    uint32_t sum = 0;
+    for (uint32_t& place : at) sum += std::exchange(place, sum);
+    for (const Candidate& candidate : candidates)
+      sorted[at[(candidate.start - base) >> shift & (kDigits - 1)]++] = candidate;
+    candidates.swap(sorted);
+  }
+}
 
 class Compiler {
  public:
@@ -247,7 +268,7 @@ void Compiler::read_section(const elf::Section& section, bool debug_frame) {
       uint64_t unused = UINT64_MAX;
       if (in_text(start - 1, unused)) --start;
     }
-    candidates_.push_back({start, end, program, 0, static_cast<uint32_t>(candidates_.size())});
+    candidates_.push_back({start, end, program, 0});
     report_.rows += programs_.programs[program].count;
   }
   report_.functions += candidates_.size() - before;
@@ -265,12 +286,7 @@ void Compiler::read_section(const elf::Section& section, bool debug_frame) {
 /// leaves of the other goes on behind it; of two that start together the one from the section read first
 /// stays.
 void Compiler::resolve_overlaps() {
-  const auto earlier = [](const Candidate& a, const Candidate& b) {
-    return a.start != b.start ? a.start < b.start : a.order < b.order;
-  };
-  if (!std::is_sorted(candidates_.begin(), candidates_.end(), earlier)) {
-    std::sort(candidates_.begin(), candidates_.end(), earlier);
-  }
+  sort_by_start(candidates_);
   const auto later = [](const Candidate& a, const Candidate& b) { return a.start > b.start; };
   std::priority_queue<Candidate, std::vector<Candidate>, decltype(later)> rests(later);
   pieces_.reserve(candidates_.size());
@@ -280,13 +296,13 @@ void Compiler::resolve_overlaps() {
       if (last.start == candidate.start) {  // the first one stays; what reaches further goes on behind it
         if (candidate.end > last.end) {
           const auto skipped = static_cast<uint32_t>(last.end - candidate.start);
-          rests.push({last.end, candidate.end, candidate.program, candidate.skip + skipped, 0});
+          rests.push({last.end, candidate.end, candidate.program, candidate.skip + skipped});
         }
         return;
       }
       if (last.end > candidate.end) {
         const auto skipped = static_cast<uint32_t>(candidate.end - last.start);
-        rests.push({candidate.end, last.end, last.program, last.skip + skipped, 0});
+        rests.push({candidate.end, last.end, last.program, last.skip + skipped});
       }
       last.end = candidate.start;
     }
@@ -300,7 +316,7 @@ void Compiler::resolve_overlaps() {
       if (rest.start == candidate.start) {
         if (rest.end > candidate.end) {
           const auto skipped = static_cast<uint32_t>(candidate.end - rest.start);
-          rests.push({candidate.end, rest.end, rest.program, rest.skip + skipped, 0});
+          rests.push({candidate.end, rest.end, rest.program, rest.skip + skipped});
         }
         continue;
       }

@@ -63,23 +63,24 @@ Dictionary::Dictionary() : rules_{0}, saves_{0} {
 }
 
 uint16_t Dictionary::rule_of_row(const cfi::Section& section, const cfi::Row& row, uint32_t flags) {
-  if (!registers_known_ || row.registers_version != last_version_ || flags != last_flags_) {
-    last_registers_ = registers_of(section, row, flags);
-    last_version_ = row.registers_version;
-    last_flags_ = flags;
-    registers_known_ = true;
-  }
-  if (row.cfa.kind == cfi::CfaKind::kUnset && !last_registers_.root) return kNone;
-  const clew_rule rule = last_registers_.sayable ? cfa_of(section, row.cfa, last_registers_) : 0;
+  const auto cfa_offset = static_cast<uint64_t>(row.cfa.offset);
+  const uint64_t hash = mix(row.registers_version + flags, cfa_offset << 8 | row.cfa.reg);
+  Recent& recent = recent_[hash % kRecent];
+  const bool by_register = row.cfa.kind == cfi::CfaKind::kRegister;
+  if (by_register && recent.number != kNone && recent.registers == row.registers_version &&
+      recent.cfa_offset == row.cfa.offset && recent.cfa_register == row.cfa.reg && recent.flags == flags)
+    return recent.number;
+
+  const RegisterPart registers = registers_of(section, row, flags);
+  if (row.cfa.kind == cfi::CfaKind::kUnset && !registers.root) return kNone;
+  const clew_rule rule = registers.sayable ? cfa_of(section, row.cfa, registers) : 0;
   if (rule == 0) {
     ++unsupported_;
     return kNone;
   }
-  if (rule != last_rule_) {
-    last_number_ = number_of(rule);
-    last_rule_ = rule;
-  }
-  return last_number_;
+  const uint16_t number = number_of(rule);
+  if (by_register) recent = {row.registers_version, row.cfa.offset, flags, row.cfa.reg, number};
+  return number;
 }
 
 Dictionary::RegisterPart Dictionary::registers_of(const cfi::Section& section, const cfi::Row& row,

@@ -29,8 +29,8 @@ class Dictionary {
   /// The number of a rule from instruction analysis, marked so that its frames say how they were found.
   uint16_t rule_of_analysis(clew_rule rule);
 
-  /// A new interpreter numbers its register rules from the start again.
-  void forget_registers() { registers_known_ = false; }
+  /// Before rows of another section, or such as no interpreter made: expressions lie elsewhere.
+  void forget_registers() { recent_.assign(kRecent, {}); }
 
   std::span<const clew_rule> rules() const { return rules_; }
   std::span<const uint64_t> saves() const { return saves_; }
@@ -58,13 +58,16 @@ class Dictionary {
   HashIndex rule_index_, list_index_, expression_index_;
   uint64_t unsupported_ = 0;
 
-  // The last row's register part, by the interpreter's version: most rows change the CFA only.
-  bool registers_known_ = false;
-  uint32_t last_flags_ = 0;
-  uint64_t last_version_ = 0;
-  RegisterPart last_registers_;
-  clew_rule last_rule_ = 0;
-  uint16_t last_number_ = kNone;
+  // Rows that were met, by a hash of what they say: few are new.
+  struct Recent {
+    uint64_t registers = 0;
+    int64_t cfa_offset = 0;
+    uint32_t flags = 0;
+    uint8_t cfa_register = 0;
+    uint16_t number = kNone;  // none is here
+  };
+  static constexpr size_t kRecent = 1 << 11;
+  std::vector<Recent> recent_{kRecent};
 };
 
 }  // namespace clew::table
