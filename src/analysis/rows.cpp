@@ -43,9 +43,18 @@ void each_instruction(FunctionFlow& flow, std::span<const std::byte> code, bool 
   if (flow.size() < code.size()) sink(flow.size(), kNone);
 }
 
+// Whether there is nothing else.
+bool is_padding(std::span<const std::byte> code) {
+  Instruction in;
+  for (size_t at = 0; at < code.size(); at += in.length)
+    if (!decode(code.subspan(at), in) || !is_padding(in)) return false;
+  return true;
+}
+
 std::vector<Row> function_rows(std::span<const std::byte> code, uint64_t address, bool certain,
                                std::span<const uint64_t> called, std::vector<uint64_t>* calls) {
   std::vector<Row> rows;
+  if (!certain && is_padding(code)) return rows;
   FunctionFlow flow(code, address);
   if (certain) {
     flow.enter(0, FrameState::entry());

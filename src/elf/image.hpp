@@ -52,6 +52,11 @@ struct Symbol {
   uint8_t type;           // STT_*
 };
 
+/// Addresses from `start` to before `end`.
+struct AddressRange {
+  uint64_t start, end;
+};
+
 /// Reads up to out.size() bytes at a file offset (or, for an image in memory, at an address); returns how
 /// many.
 using ReadAt = std::function<size_t(uint64_t offset, std::span<std::byte> out)>;
@@ -113,9 +118,9 @@ class Image {
   /// executable segments are there where no sized function covers them (hand-written assembly). Computed
   /// once.
   std::span<const Symbol> symbols();
-  /// Those at addresses that are wanted, where few are: sorting all takes longer than reading them. Read anew
-  /// at each call; names live as long as the image.
-  std::vector<Symbol> symbols_where(const std::function<bool(uint64_t address)>& wanted);
+  /// Those in `ranges` (ascending, disjoint), without their names: where few are wanted, the names of all, and
+  /// sorting them, are what takes time. Read anew at each call.
+  std::vector<Symbol> symbols_in(std::span<const AddressRange> ranges);
 
   /// What was wrong with the file so far: one line a kind of defect, with its count. Empty for a sound file.
   std::span<const std::pair<std::string, uint64_t>> defects() const;

@@ -98,7 +98,7 @@ struct Image::State {
   void find_build_id();
 
   // symbols.cpp
-  std::vector<Symbol> collect_symbols(const std::function<bool(uint64_t)>& wanted);
+  std::vector<Symbol> collect_symbols(std::span<const AddressRange> ranges, bool names);
 
   std::string name;
 

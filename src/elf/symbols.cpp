@@ -1,6 +1,8 @@
 // Function symbols: .symtab, .dynsym and the .symtab inside .gnu_debugdata (a small ELF file, xz-compressed:
 // what distributions leave in stripped programs, "MiniDebugInfo").
 #include <algorithm>
+#include <array>
+#include <optional>
 
 #include "elf/decompress.hpp"
 #include "elf/image_state.hpp"
@@ -29,6 +31,15 @@ bool order(const Candidate& a, const Candidate& b) {
   return a.number < b.number;  // not by name: comparing long names that mostly stand twice is what takes time
 }
 
+constexpr std::array<AddressRange, 1> kEverywhere = {{{0, UINT64_MAX}}};
+
+bool within(std::span<const AddressRange> ranges, uint64_t address) {
+  const auto range =
+      std::upper_bound(ranges.begin(), ranges.end(), address,
+                       [](uint64_t a, const AddressRange& candidate) { return a < candidate.end; });
+  return range != ranges.end() && address >= range->start;
+}
+
 /// Drops what stands twice, and labels inside sized functions.
 void tidy(std::vector<Candidate>& candidates) {
   std::sort(candidates.begin(), candidates.end(), order);
@@ -53,7 +64,7 @@ void tidy(std::vector<Candidate>& candidates) {
 
 }  // namespace
 
-std::vector<Symbol> Image::State::collect_symbols(const std::function<bool(uint64_t)>& wanted) {
+std::vector<Symbol> Image::State::collect_symbols(std::span<const AddressRange> ranges, bool names) {
   std::vector<Candidate> candidates;
   constexpr size_t kMaxCodeSegments = 64;  // sound files have one or two
   std::vector<std::pair<uint64_t, uint64_t>> code;
@@ -72,39 +83,47 @@ std::vector<Symbol> Image::State::collect_symbols(const std::function<bool(uint6
     if (table == from.sections.end()) return;
     if (table->link >= from.sections.size()) return defect("symbol tables without names");
     const Buffer raw = from.read_contents(*table);
-    Buffer strings = from.read_contents(from.sections[table->link]);
-    const auto* text = reinterpret_cast<const char*>(strings.data.get());
+    std::optional<Buffer> strings;
     // Names may overlap; how much of them is read in all is bounded, so that a crafted table costs no time.
-    uint64_t budget = add_saturated(strings.size * 16, raw.size * 16);
+    uint64_t budget = 0;
     for (uint64_t at = 0; at + sizeof(Elf64_Sym) <= raw.size; at += sizeof(Elf64_Sym)) {
       const auto entry = load<Elf64_Sym>(raw.view(), at);
       const unsigned kind = ELF64_ST_TYPE(entry.st_info);
       if (entry.st_shndx == SHN_UNDEF || entry.st_shndx == SHN_ABS || entry.st_shndx == SHN_COMMON) continue;
       if (kind != STT_FUNC && kind != STT_GNU_IFUNC && kind != STT_NOTYPE) continue;
+      if (!within(ranges, entry.st_value)) continue;
       if (kind == STT_NOTYPE && !in_executable_segment(entry.st_value)) continue;
-      if (!wanted(entry.st_value)) continue;
-      if (entry.st_name >= strings.size) {
-        defect("symbols whose name lies outside the names");
-        continue;
+      std::string_view symbol_name;
+      if (names || kind == STT_NOTYPE) {
+        if (!strings) {
+          strings = from.read_contents(from.sections[table->link]);
+          budget = add_saturated(strings->size * 16, raw.size * 16);
+        }
+        if (entry.st_name >= strings->size) {
+          defect("symbols whose name lies outside the names");
+          continue;
+        }
+        const char* text = reinterpret_cast<const char*>(strings->data.get()) + entry.st_name;
+        const uint64_t most = std::min({strings->size - entry.st_name, kMaxNameBytes, budget});
+        symbol_name = {text, strnlen(text, most)};
+        budget -= symbol_name.size();
+        if (symbol_name.size() == most) {
+          defect("symbols whose name does not end");
+          if (budget == 0) break;
+          continue;
+        }
+        if (kind == STT_NOTYPE && is_marker(symbol_name)) continue;
+        if (const auto version = symbol_name.find('@'); version != std::string_view::npos && version != 0) {
+          symbol_name = symbol_name.substr(0, version);
+        }
+        if (symbol_name.empty()) continue;
       }
-      const uint64_t most = std::min({strings.size - entry.st_name, kMaxNameBytes, budget});
-      std::string_view symbol_name(text + entry.st_name, strnlen(text + entry.st_name, most));
-      budget -= symbol_name.size();
-      if (symbol_name.size() == most) {
-        defect("symbols whose name does not end");
-        if (budget == 0) break;
-        continue;
-      }
-      if (kind == STT_NOTYPE && is_marker(symbol_name)) continue;
-      if (const auto version = symbol_name.find('@'); version != std::string_view::npos && version != 0) {
-        symbol_name = symbol_name.substr(0, version);
-      }
-      if (symbol_name.empty()) continue;
-      candidates.push_back({{entry.st_value, entry.st_size, symbol_name, static_cast<uint8_t>(kind)},
-                            rank_of(kind, ELF64_ST_BIND(entry.st_info)),
-                            static_cast<uint32_t>(candidates.size())});
+      candidates.push_back(
+          {{entry.st_value, entry.st_size, names ? symbol_name : std::string_view(), static_cast<uint8_t>(kind)},
+           rank_of(kind, ELF64_ST_BIND(entry.st_info)),
+           static_cast<uint32_t>(candidates.size())});
     }
-    symbol_strings.push_back(std::move(strings));
+    if (names && strings) symbol_strings.push_back(std::move(*strings));
   };
 
   add_table(*this, SHT_SYMTAB);
@@ -130,13 +149,13 @@ std::vector<Symbol> Image::State::collect_symbols(const std::function<bool(uint6
 std::span<const Symbol> Image::symbols() {
   if (!state_->symbols_collected) {
     state_->symbols_collected = true;
-    state_->symbols = state_->collect_symbols([](uint64_t) { return true; });
+    state_->symbols = state_->collect_symbols(kEverywhere, true);
   }
   return state_->symbols;
 }
 
-std::vector<Symbol> Image::symbols_where(const std::function<bool(uint64_t address)>& wanted) {
-  return state_->collect_symbols(wanted);
+std::vector<Symbol> Image::symbols_in(std::span<const AddressRange> ranges) {
+  return state_->collect_symbols(ranges, false);
 }
 
 }  // namespace clew::elf

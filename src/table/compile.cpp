@@ -20,10 +20,7 @@ namespace {
 constexpr uint64_t kMaxSpan = uint64_t{1} << 32;
 constexpr uint64_t kAlignment = 16;  // of functions, in practice; what lies below it before one is padding
 
-struct Range {
-  uint64_t start, end;
-  bool operator<(const Range& other) const { return start < other.start; }
-};
+using Range = elf::AddressRange;
 
 /// Defects by name, kept in order of appearance.
 void count(std::vector<std::pair<std::string, uint64_t>>& defects, const char* what, uint64_t number) {
@@ -39,7 +36,7 @@ std::vector<Range> text_ranges(const elf::Image& image) {
     if (__builtin_add_overflow(segment.vaddr, segment.memory_size, &end)) continue;
     ranges.push_back({segment.vaddr, end});
   }
-  std::sort(ranges.begin(), ranges.end());
+  std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.start < b.start; });
   std::vector<Range> joined;
   for (const Range& range : ranges) {
     if (!joined.empty() && range.start <= joined.back().end) {
@@ -112,6 +109,7 @@ class Compiler {
   void fill_gaps();
   uint32_t root_before(const Piece& piece);
   void fill_gap(Range gap);
+  void sort_called();
   void analyse(analysis::Code kind, Range range);
   struct Function {
     uint64_t start, end;
@@ -127,7 +125,9 @@ class Compiler {
   std::vector<Piece> pieces_;
   std::vector<Piece> analysed_;
   std::vector<elf::Symbol> symbols_;  // in gaps
+  std::vector<std::byte> code_;       // of what is analysed
   std::vector<uint64_t> called_;      // addresses that analysed code calls or takes
+  size_t called_sorted_ = 0;          // how many they were when they were last sorted
   Report report_;
   uint64_t outside_ = 0;
 
@@ -334,8 +334,9 @@ void Compiler::resolve_overlaps() {
 void Compiler::analyse(analysis::Code kind, Range range) {
   constexpr uint64_t kMaxCode = 64 << 20;
   if (range.end <= range.start || range.end - range.start > kMaxCode) return;
-  std::vector<std::byte> code(range.end - range.start);
-  code.resize(image_.read(range.start, code));
+  if (code_.size() < range.end - range.start) code_.resize(range.end - range.start);
+  std::span<std::byte> code = std::span(code_).first(range.end - range.start);
+  code = code.first(image_.read(range.start, code));
   if (code.empty()) return;
   // The kernel returns into a signal trampoline's first instruction: the byte before it is looked up.
   const bool unnamed = kind == analysis::Code::kUnnamed;
@@ -386,6 +387,13 @@ std::vector<Compiler::Function> Compiler::functions_in(Range gap) {
   return functions;
 }
 
+void Compiler::sort_called() {
+  if (called_.size() == called_sorted_) return;
+  std::sort(called_.begin(), called_.end());
+  called_.erase(std::unique(called_.begin(), called_.end()), called_.end());
+  called_sorted_ = called_.size();
+}
+
 void Compiler::fill_gap(Range gap) {
   for (const elf::Section& section : image_.sections()) {
     if (!(section.flags & SHF_ALLOC) || !(section.flags & SHF_EXECINSTR) || section.size == 0) continue;
@@ -411,8 +419,7 @@ void Compiler::fill_gap(Range gap) {
                 {start ? image_.entry() : function.start, function.end});
       };
       std::for_each(functions.begin(), unnamed, analyse_one);
-      std::sort(called_.begin(), called_.end());
-      called_.erase(std::unique(called_.begin(), called_.end()), called_.end());
+      sort_called();
       std::for_each(unnamed, functions.end(), analyse_one);
     }
   }
@@ -424,8 +431,9 @@ void Compiler::fill_gap(Range gap) {
 /// kNoRules for all other code.
 uint32_t Compiler::root_before(const Piece& piece) {
   if (piece.skip != 0 || piece.program >= programs_.programs.size()) return kNoRules;
-  const uint32_t first = programs_.programs[piece.program].first;
+  const auto [first, count] = programs_.programs[piece.program];
   if (clew_rule_kind(dictionary_.rules()[programs_.rows[first].rule]) == CLEW_CFA_ROOT) return piece.program;
+  if (count != 1) return kNoRules;  // its FDE, as an ordinary function's, has no instructions
   // mov %rbx,%rsp; mov (%rsp),%rdi; test %rdi,%rdi; je +8; call
   constexpr std::array<uint8_t, 13> kStartContext = {0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24,
                                                      0x48, 0x85, 0xff, 0x74, 0x08, 0xe8};
@@ -469,11 +477,7 @@ void Compiler::fill_gaps() {
   const bool has_sections =
       std::any_of(image_.sections().begin(), image_.sections().end(),
                   [](const auto& section) { return (section.flags & SHF_EXECINSTR) != 0; });
-  symbols_ = image_.symbols_where([&gaps](uint64_t address) {
-    const auto gap = std::upper_bound(gaps.begin(), gaps.end(), address,
-                                      [](uint64_t a, const Range& range) { return a < range.end; });
-    return gap != gaps.end() && address >= gap->start;
-  });
+  symbols_ = image_.symbols_in(gaps);
   for (const Range& gap : gaps) {
     if (has_sections) {
       fill_gap(gap);
