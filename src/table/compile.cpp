@@ -244,7 +244,7 @@ void Compiler::read_section(const elf::Section& section, bool debug_frame) {
   if (const elf::Section* got = image_.section(".got")) source.data_base = got->address;
   (debug_frame ? report_.debug_frame_bytes : report_.eh_frame_bytes) += source.bytes.size();
 
-  source_index_ = HashIndex(source.bytes.size() / 256);
+  source_index_ = HashIndex(source.bytes.size() / 128);
   sources_.clear();
   dictionary_.forget_registers();
   cfi::Reader reader(source);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <numeric>
 
@@ -43,34 +44,26 @@ struct RunTable {
 };
 
 /// How often rule b follows rule a at this distance, over all extracts, a number a pair of neighbouring rows.
-/// A distance that recurs (a push, a pop) belongs into a run, one that does not stands between runs.
+/// A distance that recurs (a push, a pop) belongs into a run, one that does not stands between runs. Counted
+/// by hash: where two pairs share one, a few runs are cut elsewhere than they might be.
 std::vector<uint32_t> count_transitions(const Programs& programs, std::span<const Extract> extracts) {
-  HashIndex index(1 << 12);
-  std::vector<uint64_t> keys;
-  std::vector<uint32_t> counts;
-  std::vector<uint32_t> transition;  // of each row with its successor, in extract order
+  const size_t kinds = std::bit_ceil(std::clamp<size_t>(programs.rows.size(), 1 << 12, 1 << 18));
+  std::vector<uint32_t> counts(kinds + 1);  // the last one's distance is too long for a run's byte
+  std::vector<uint32_t> transition;         // of each row with its successor, in extract order
+  transition.reserve(programs.rows.size());
   for (const Extract& extract : extracts) {
     for (uint32_t i = 1; i < extract.count; ++i) {
       const ProgramRow& a = programs.rows[extract.first + i - 1];
       const ProgramRow& b = programs.rows[extract.first + i];
       const uint32_t distance = b.offset - std::max(a.offset, extract.skip);
-      if (distance > 255) {
-        transition.push_back(HashIndex::kNone);
-        continue;
-      }
       const uint64_t key = uint64_t{a.rule} << 32 | uint64_t{b.rule} << 16 | distance;
-      const uint32_t number = index.find_or_add(
-          mix(0, key), [&](uint32_t at) { return keys[at] == key; },
-          [&] {
-            keys.push_back(key);
-            counts.push_back(0);
-            return static_cast<uint32_t>(keys.size() - 1);
-          });
-      ++counts[number];
-      transition.push_back(number);
+      const size_t at = distance > UINT8_MAX ? kinds : mix(0, key) & (kinds - 1);
+      ++counts[at];
+      transition.push_back(static_cast<uint32_t>(at));
     }
   }
-  for (uint32_t& number : transition) number = number == HashIndex::kNone ? 0 : counts[number];
+  counts[kinds] = 0;
+  for (uint32_t& number : transition) number = counts[number];
   return transition;
 }
 
@@ -172,11 +165,8 @@ struct ShapeSet {
 
   uint32_t number_of(const String& string) {
     return index.find_or_add(
-        hash_bytes(string.bytes.data(), string.length),
-        [&](uint32_t at) {
-          return strings[at].length == string.length &&
-                 std::memcmp(strings[at].bytes.data(), string.bytes.data(), string.length) == 0;
-        },
+        hash_bytes(string.bytes.data(), string.bytes.size()),  // what is not used is zero
+        [&](uint32_t at) { return strings[at].length == string.length && strings[at].bytes == string.bytes; },
         [&] {
           strings.push_back(string);
           return static_cast<uint32_t>(strings.size() - 1);
@@ -288,12 +278,11 @@ std::vector<std::byte> encode(const Programs& programs, std::span<const Piece> p
   part_at.push_back(static_cast<uint32_t>(parts.size()));
 
   // Shapes by length, so that neither their places nor their lengths need a table.
-  std::vector<uint32_t> by_length(shapes.strings.size());
-  std::iota(by_length.begin(), by_length.end(), 0);
-  std::sort(by_length.begin(), by_length.end(), [&](uint32_t a, uint32_t b) {
-    const uint32_t length_a = shapes.strings[a].length, length_b = shapes.strings[b].length;
-    return length_a != length_b ? length_a < length_b : a < b;
-  });
+  std::vector<uint32_t> by_length;
+  by_length.reserve(shapes.strings.size());
+  for (uint32_t length = 1; length <= CLEW_SHAPE_BYTES; ++length)
+    for (uint32_t i = 0; i < shapes.strings.size(); ++i)
+      if (shapes.strings[i].length == length) by_length.push_back(i);
   std::vector<uint32_t> shape_number(by_length.size());
   clew_table_header header{};
   std::vector<std::byte> strings;
