@@ -10,7 +10,6 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
-#include <sys/user.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -138,20 +137,6 @@ Error why_not_seized(pid_t pid, pid_t tid, int error) {
   return Error{who + " cannot be stopped: " + std::strerror(error)};
 }
 
-unwind::Registers registers_of(const user_regs_struct& from) {
-  unwind::Registers to;
-  auto set = [&to](unsigned reg, uint64_t value) {
-    to.value[reg] = value;
-    to.known |= 1u << reg;
-  };
-  set(CLEW_RAX, from.rax), set(CLEW_RBX, from.rbx), set(CLEW_RCX, from.rcx), set(CLEW_RDX, from.rdx);
-  set(CLEW_RSI, from.rsi), set(CLEW_RDI, from.rdi), set(CLEW_RBP, from.rbp), set(CLEW_RSP, from.rsp);
-  set(CLEW_R8, from.r8), set(CLEW_R9, from.r9), set(CLEW_R10, from.r10), set(CLEW_R11, from.r11);
-  set(CLEW_R12, from.r12), set(CLEW_R13, from.r13), set(CLEW_R14, from.r14), set(CLEW_R15, from.r15);
-  set(CLEW_RIP, from.rip);
-  return to;
-}
-
 /// Calls that the kernel ends with EINTR on any interruption although nothing was done yet (signal(7)), so
 /// that they can begin anew. Not close(2) and connect(2), which cannot.
 bool can_begin_anew(uint64_t call) {
@@ -213,6 +198,20 @@ class ChildSignal {
 };
 
 }  // namespace
+
+unwind::Registers registers_of(const user_regs_struct& from) {
+  unwind::Registers to;
+  auto set = [&to](unsigned reg, uint64_t value) {
+    to.value[reg] = value;
+    to.known |= 1u << reg;
+  };
+  set(CLEW_RAX, from.rax), set(CLEW_RBX, from.rbx), set(CLEW_RCX, from.rcx), set(CLEW_RDX, from.rdx);
+  set(CLEW_RSI, from.rsi), set(CLEW_RDI, from.rdi), set(CLEW_RBP, from.rbp), set(CLEW_RSP, from.rsp);
+  set(CLEW_R8, from.r8), set(CLEW_R9, from.r9), set(CLEW_R10, from.r10), set(CLEW_R11, from.r11);
+  set(CLEW_R12, from.r12), set(CLEW_R13, from.r13), set(CLEW_R14, from.r14), set(CLEW_R15, from.r15);
+  set(CLEW_RIP, from.rip);
+  return to;
+}
 
 Result<bool> can_stop(pid_t pid) {
   std::string path = "/proc/" + std::to_string(pid) + "/status";

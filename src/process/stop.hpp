@@ -4,6 +4,7 @@
 #pragma once
 
 #include <sys/types.h>
+#include <sys/user.h>
 
 #include <array>
 #include <cstddef>
@@ -31,6 +32,9 @@ struct StoppedThread {
   int signal = 0;            // that was about to be delivered when the thread stopped
   bool interrupted = false;  // by us, and not stopped anyway
 };
+
+/// The registers that PTRACE_GETREGS and NT_PRSTATUS give, by DWARF number.
+unwind::Registers registers_of(const user_regs_struct& from);
 
 /// Whether the process can be stopped, as far as that shows without touching it. The error is one line that
 /// says why not and what to do: no such process, a zombie, a kernel thread, a thread's id, traced already,
