@@ -6,8 +6,17 @@ namespace clew::collect::perf {
 namespace {
 
 constexpr uint64_t kMs = 1'000'000;
-constexpr uint32_t kSmall = kStackSizes[0], kMiddle = kStackSizes[1];
+constexpr uint32_t kSmall = kStackSizes[0], kMiddle = kStackSizes[1], kLarge = kStackSizes[2];
 constexpr size_t kLargest = kStackSizes.size() - 1;
+
+/// Samples each millisecond, none deeper than `depth`, until the size changes or `limit` of them were taken.
+uint64_t samples_until_change(StackSize& size, uint64_t depth, uint64_t& time, uint64_t limit = 100'000) {
+  for (uint64_t samples = 1; samples <= limit; ++samples) {
+    time += kMs;
+    if (size.observe(kStackSizes[size.index()], depth, false, time)) return samples;
+  }
+  return limit;
+}
 
 TEST(StackSize, TheKernelsTrimmedSizeIsStillTheLargest) {
   EXPECT_EQ(stack_size_index(kStackSizes.back() - 300), kLargest);
@@ -15,50 +24,48 @@ TEST(StackSize, TheKernelsTrimmedSizeIsStillTheLargest) {
   EXPECT_EQ(stack_size_index(kMiddle), 1u);
 }
 
-TEST(StackSize, OneCutStackGrowsToTheLargestAtOnce) {
-  StackSize size(0);
-  EXPECT_EQ(size.observe(kSmall, 100, false, 0), std::nullopt);
-  EXPECT_EQ(size.observe(kSmall, kSmall, true, kMs), kLargest);
-  EXPECT_EQ(size.index(), kLargest);
-  // Samples that were taken before the switch say nothing.
-  EXPECT_EQ(size.observe(kSmall, kSmall, true, 2 * kMs), std::nullopt);
-  // Nothing is larger.
-  EXPECT_EQ(size.observe(kStackSizes.back(), 65'000, true, 3 * kMs), std::nullopt);
+TEST(StackSize, BeginsWithTheLargestThatTheRingHolds) {
+  EXPECT_EQ(StackSize(kLargest).index(), kLargest);
+  EXPECT_EQ(StackSize(1).index(), 1u);
 }
 
-TEST(StackSize, ShrinksWhenStacksStayShallow) {
-  StackSize size(1);
-  std::optional<size_t> change;
-  uint64_t samples = 0;
-  for (uint64_t time = 0; !change && time < 10'000 * kMs; time += kMs, ++samples) {
-    change = size.observe(kMiddle, kSmall / 2, false, time);
+TEST(StackSize, ShrinksAtOnceToWhatFitsTwice) {
+  for (const auto& [depth, expected] : {std::pair{kSmall / 2, 0u}, {kSmall / 2 + 8, 1u}, {kMiddle / 2, 1u}}) {
+    StackSize size(kLargest);
+    uint64_t time = 0;
+    EXPECT_GE(samples_until_change(size, depth, time), 1000u) << depth;
+    EXPECT_EQ(size.index(), expected) << depth;
   }
-  ASSERT_EQ(change, 0u);
-  EXPECT_GE(samples, 1000u);
 }
 
 TEST(StackSize, StaysWhenOneStackNeedsMoreThanHalfOfTheNextSize) {
-  StackSize size(1);
+  StackSize size(kLargest);
   for (uint64_t i = 0; i < 10'000; ++i) {
-    ASSERT_EQ(size.observe(kMiddle, i % 900 == 0 ? kSmall / 2 + 8 : 100, false, i * kMs), std::nullopt);
+    ASSERT_EQ(size.observe(kLarge, i % 900 == 0 ? kMiddle / 2 + 8 : 100, false, i * kMs), std::nullopt);
+  }
+}
+
+TEST(StackSize, OneCutStackGrowsToTheLargestAtOnce) {
+  for (const size_t largest : {size_t{1}, kLargest}) {
+    StackSize size(largest);
+    uint64_t time = 0;
+    samples_until_change(size, 100, time);
+    ASSERT_EQ(size.index(), 0u);
+    EXPECT_EQ(size.observe(kSmall, kSmall, true, time += kMs), largest);
+    EXPECT_EQ(size.index(), largest);
+    // Samples that were taken before the switch say nothing.
+    EXPECT_EQ(size.observe(kSmall, kSmall, true, time += kMs), std::nullopt);
+    // Nothing is larger.
+    EXPECT_EQ(size.observe(kStackSizes[largest], kStackSizes[largest], true, time += kMs), std::nullopt);
   }
 }
 
 TEST(StackSize, ShrinkingThatProvedWrongIsTriedLater) {
-  StackSize size(0);
+  StackSize size(kLargest);
   uint64_t time = 0;
-  const auto shallow_until_change = [&] {
-    const uint64_t from = time;
-    for (;;) {
-      time += kMs;
-      const uint32_t asked = kStackSizes[size.index()];
-      if (size.observe(asked, 100, false, time) == 0u) return time - from;
-    }
-  };
-  size.observe(kSmall, kSmall, true, time);
-  const uint64_t first = shallow_until_change();
-  size.observe(kSmall, kSmall, true, time);
-  const uint64_t second = shallow_until_change();
+  const uint64_t first = samples_until_change(size, 100, time);
+  size.observe(kSmall, kSmall, true, time += kMs);
+  const uint64_t second = samples_until_change(size, 100, time);
   EXPECT_GT(second, 2 * first);
 }
 

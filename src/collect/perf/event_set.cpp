@@ -12,6 +12,7 @@ namespace clew::collect::perf {
 
 namespace {
 
+constexpr size_t kFewestCopies = 4;               // of a stack, that a ring has room for
 constexpr size_t kSmallRing = size_t{512} << 10;  // below this a busy recorder may lose samples: say so
 
 /// Threads that the kernel reported as created by a task that was observed already: they inherited its
@@ -61,6 +62,9 @@ Result<bool> EventSet::map_rings(const EventPlan& plan) {
         "the kernel allows only " + std::to_string(bytes >> 10) +
         " KiB a CPU for samples in flight (ulimit -l, kernel.perf_event_mlock_kb): some may be lost");
   }
+  while (largest_size_ + 1 < kStackSizes.size() && kStackSizes[largest_size_ + 1] <= bytes / kFewestCopies)
+    ++largest_size_;
+  size_index_ = largest_size_;
   for (const process::UniqueFd& owner : owners_) poll_fds_.push_back(owner.get());
   return true;
 }
@@ -91,10 +95,10 @@ int EventSet::add_target(const EventPlan& plan, pid_t tid) {
     if (error != 0) return error;
     for (size_t size = 0; size < kStackSizes.size(); ++size) {
       perf_event_attr sample =
-          sample_attr(rights_, plan.period_ns, kStackSizes[size], on_exec && size == plan.first_size);
+          sample_attr(rights_, plan.period_ns, kStackSizes[size], on_exec && size == size_index_);
       sample.inherit = !plan.all;
       sample.exclude_idle = plan.all;
-      sample.disabled = on_exec || size != plan.first_size;
+      sample.disabled = on_exec || size != size_index_;
       sample.read_format = sideband.read_format;
       error = add(sample);
       if (error != 0) return error;
@@ -129,7 +133,6 @@ Result<bool> EventSet::add_threads(const EventPlan& plan, pid_t pid) {
 Result<EventSet> EventSet::open(const EventPlan& plan) {
   EventSet set;
   set.rights_ = plan.rights;
-  set.size_index_ = plan.first_size;
   if (auto mapped = set.map_rings(plan); !mapped) return Error{mapped.error()};
   if (plan.all || plan.command != 0) {
     const int error = set.add_target(plan, plan.all ? -1 : plan.command);

@@ -22,7 +22,6 @@ struct EventPlan {
   bool all = false;         // every process on every CPU
   Rights rights;
   size_t ring_bytes = size_t{4} << 20;  // a CPU; halved until the kernel accepts
-  size_t first_size = 1;                // index into kStackSizes to start with
 };
 
 class EventSet {
@@ -37,6 +36,8 @@ class EventSet {
   /// Switches the whole tree to copies of kStackSizes[index]: the old event off, then the new one on.
   void switch_to(size_t index);
   size_t size_index() const { return size_index_; }
+  /// The largest copies of which a ring holds some: recording begins with these.
+  size_t largest_size() const { return largest_size_; }
   /// Repeats the last switch. A task that forks at the very moment of a switch can copy the old states into
   /// its child after the kernel has gone through the children; this puts it right, and changes nothing
   /// otherwise.
@@ -68,6 +69,7 @@ class EventSet {
   std::vector<Ring> rings_;
   std::vector<int> poll_fds_;
   std::vector<Target> targets_;  // one a task and CPU
+  size_t largest_size_ = 0;
   size_t size_index_ = 0;
   std::vector<std::string> notes_;
 };

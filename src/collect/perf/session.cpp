@@ -20,9 +20,8 @@ namespace clew::collect::perf {
 
 namespace {
 
-constexpr size_t kFirstSize = 1;  // of kStackSizes
-constexpr int kBusyWaitMs = 4;    // between two looks at the rings while processes start
-constexpr int kWaitMs = 10;       // otherwise
+constexpr int kBusyWaitMs = 4;  // between two looks at the rings while processes start
+constexpr int kWaitMs = 10;     // otherwise
 constexpr uint64_t kBusyNs = 200'000'000;
 constexpr uint64_t kConfirmNs = 20'000'000;
 
@@ -92,7 +91,6 @@ Result<std::unique_ptr<Session>> Session::start(const SessionOptions& options, S
   plan.all = options.all;
   plan.rights = *rights;
   plan.ring_bytes = options.ring_bytes;
-  plan.first_size = kFirstSize;
   auto events = EventSet::open(plan);
   if (!events) return Error{events.error()};
   return std::unique_ptr<Session>(new Session(options, std::move(*events), std::move(sink)));
@@ -105,11 +103,11 @@ Session::Session(const SessionOptions& options, EventSet events, Sink sink)
       adopt_all_(options.all),
       queue_(options.queue_bytes),
       unwinder_(
-          queue_, kFirstSize, std::move(sink), [this](size_t index) { resize(index); },
+          queue_, events_.largest_size(), std::move(sink), [this](size_t index) { resize(index); },
           options.stop_threads ? [this](pid_t pid, pid_t tid) { stopper_->begin(pid, tid); }
                                : std::function<void(pid_t, pid_t)>()),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      wanted_size_(kFirstSize) {
+      wanted_size_(events_.largest_size()) {
   busy_until_ns_ = monotonic_ns() + 10 * kBusyNs;
   if (adopt_all_) machine_cpu_before_ns_ = machine_cpu_ns();
   if (options.stop_threads) {

@@ -13,17 +13,18 @@ std::optional<size_t> StackSize::observe(uint32_t asked_bytes, uint64_t depth_by
   if (cut) {
     samples_ = 0;
     deepest_ = 0;
-    if (index_ + 1 == kStackSizes.size()) return std::nullopt;
+    if (index_ == largest_) return std::nullopt;
     hold_ns_ = std::min(hold_ns_ * 4, kLongestHoldNs);
-    index_ = kStackSizes.size() - 1;
+    index_ = largest_;
     return index_;
   }
   if (samples_ < kFewestSamples || time_ns < since_ns_ + hold_ns_) return std::nullopt;
-  const bool shrink = index_ > 0 && deepest_ <= kStackSizes[index_ - 1] / 2;
+  size_t enough = 0;
+  while (enough < index_ && deepest_ > kStackSizes[enough] / 2) ++enough;
   samples_ = 0;
   deepest_ = 0;
-  if (!shrink) return std::nullopt;
-  --index_;
+  if (enough == index_) return std::nullopt;
+  index_ = enough;
   return index_;
 }
 

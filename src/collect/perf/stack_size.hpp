@@ -16,12 +16,12 @@ constexpr size_t stack_size_index(uint32_t asked_bytes) {
   return index;
 }
 
-/// Grows at the first stack that a copy of the present size cut, at once to the largest size: every sample
-/// until then is incomplete. Shrinks when for a while no stack needed half of the next smaller size; the
-/// while gets longer each time that shrinking proved wrong.
+/// Begins with the largest size, since every sample that a smaller one cut would be incomplete. Shrinks when
+/// for a while no stack needed half of a smaller size, and grows at the first that was cut, at once to the
+/// largest again; the while gets longer each time that shrinking proved wrong.
 class StackSize {
  public:
-  explicit StackSize(size_t index) : index_(index) {}
+  explicit StackSize(size_t largest) : largest_(largest), index_(largest) {}
 
   size_t index() const { return index_; }
   /// One sample: its size, how much of it the walk read, whether the copy's end cut the walk. Returns the
@@ -33,6 +33,7 @@ class StackSize {
   static constexpr uint64_t kLongestHoldNs = 64'000'000'000;
   static constexpr uint64_t kFewestSamples = 500;
 
+  size_t largest_;
   size_t index_;
   uint64_t hold_ns_ = kFirstHoldNs;
   uint64_t since_ns_ = 0;  // the window's first sample

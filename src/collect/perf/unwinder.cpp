@@ -25,13 +25,13 @@ uint64_t thread_cpu_ns() {
 
 }  // namespace
 
-Unwinder::Unwinder(RoundQueue& queue, size_t first_size, Sink sink, std::function<void(size_t)> resize,
+Unwinder::Unwinder(RoundQueue& queue, size_t largest_size, Sink sink, std::function<void(size_t)> resize,
                    std::function<void(pid_t, pid_t)> scattered)
     : queue_(queue),
       sink_(std::move(sink)),
       resize_(std::move(resize)),
       scattered_(std::move(scattered)),
-      size_(first_size),
+      size_(largest_size),
       target_(code_),
       stopped_target_(code_),
       walked_(kMostFrames) {}

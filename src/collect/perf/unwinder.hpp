@@ -40,9 +40,10 @@ struct UnwindCounters {
 
 class Unwinder {
  public:
-  /// `resize` is called with an index into kStackSizes when the copies should have another size, `scattered`
-  /// with a thread whose stack cannot be had by copying one piece of it (null: nobody wants to know).
-  Unwinder(RoundQueue& queue, size_t first_size, Sink sink, std::function<void(size_t)> resize,
+  /// `resize` is called with an index into kStackSizes when the copies should have another size (they begin
+  /// with `largest_size`), `scattered` with a thread whose stack cannot be had by copying one piece of it
+  /// (null: nobody wants to know).
+  Unwinder(RoundQueue& queue, size_t largest_size, Sink sink, std::function<void(size_t)> resize,
            std::function<void(pid_t, pid_t)> scattered);
 
   ProcessTree& tree() { return tree_; }
