@@ -1,17 +1,15 @@
 #!/usr/bin/python3
 """Recording beside perf and samply, the same programs by an ordinary user, in one run.
 
-    record.py [--clew build/clew] [--scale X] [--only REGEX] [--rounds N] [--json FILE]
+    record.py [--clew build/clew] [--build build/tests/programs] [--scale X] [--only REGEX] [--rounds N] [--json FILE]
 
-For each program: how many stacks reach their root, the bytes that a sample takes on disk, how long it takes to show the
-recording, and how much longer the program runs while it is recorded (median of rounds, each recorder in turn).
-
-perf's stacks are complete where they end in the program's or the dynamic linker's start, or a thread's; that is judged by
-names, or by __libc_start_main having a caller, as programs are stripped. A peer that is absent is skipped and named.
+For each program: how many stacks reach their root; for those of tests/programs, whose right chains are written down, how
+many are right from end to end; the bytes that a sample takes on disk; how long it takes to show the recording; and how
+much longer the program runs while it is recorded (median of rounds, each recorder in turn). A peer that is absent, or that
+is not allowed to record here, is skipped and named.
 """
 
 import argparse
-import glob
 import json
 import os
 import re
@@ -25,11 +23,14 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TOP = os.path.dirname(HERE)
 sys.path.insert(0, os.path.join(TOP, "tests", "e2e"))
 
+import check  # noqa: E402
+import completeness  # noqa: E402
+import record_peers  # noqa: E402
 import recording  # noqa: E402
 import workloads  # noqa: E402
-import record_peers  # noqa: E402
+from truth import Truth  # noqa: E402
 
-ROOTS = {"_start", "clone", "clone3", "__clone", "__clone3", "_dl_start_user"}
+FLAVOUR = "debian"  # as the distribution builds: -O2, no frame pointers
 
 
 def run(place, command):
@@ -40,29 +41,26 @@ def run(place, command):
     return time.monotonic() - started, done
 
 
-def complete(stack):
-    outer = stack.locations[-1].names[0] if stack.locations and stack.locations[-1].names else ""
-    inner = stack.locations[-2].names[0] if len(stack.locations) > 1 and stack.locations[-2].names else ""
-    return outer.split("@")[0] in ROOTS or inner.startswith("__libc_start_main")
+def timed(command):
+    started = time.monotonic()
+    output = subprocess.run(command, capture_output=True, text=True, errors="replace").stdout
+    return output, time.monotonic() - started
 
 
 class Perf:
     name = "perf"
 
     def __init__(self, place):
-        self.present = shutil.which("perf") is not None
+        self.absent = None if shutil.which("perf") else "not installed"
         self.file = os.path.join(place.path, "perf.data")
 
     def command(self, command):
         return record_peers.perf_command(self.file, command)
 
-    def look(self, place):
-        started = time.monotonic()
-        with open(os.devnull, "w") as sink:
-            subprocess.run(["perf", "script", "--no-inline", "-f", "-i", self.file], stdout=sink, stderr=sink)
-        show = time.monotonic() - started
-        stacks, _ = record_peers.perf_script(self.file, {})
-        return {"samples": len(stacks), "complete": sum(complete(s) for s in stacks), "bytes": os.path.getsize(self.file), "show_s": show}
+    def look(self):
+        """The stacks, and how long it takes to show them."""
+        text, show = timed(["perf", "script", "--no-inline", "-f", "-i", self.file, "-F", "comm,tid,ip,sym,dso"])
+        return record_peers.perf_stacks(text), show
 
 
 class Samply:
@@ -70,20 +68,24 @@ class Samply:
 
     def __init__(self, place):
         found = shutil.which("samply")
-        self.present = found is not None
-        self.program = place.reach(found) if found else None
+        if not found:
+            self.absent = "not installed"
+            return
+        self.absent = "it needs kernel.perf_event_paranoid 1 or less" if recording.paranoid() > 1 else None
+        self.program = place.reach(found)
         self.file = os.path.join(place.path, "samply.json.gz")
+        self.roots = record_peers.SamplyRoots(place.clew)
 
     def command(self, command):
         return [self.program, "record", "--save-only", "--no-open", "-r", "999", "-o", self.file, "--", *command]
 
-    def look(self, place):
-        return {"bytes": sum(os.path.getsize(f) for f in glob.glob(self.file))}
+    def look(self):
+        return record_peers.samply_stacks(self.file, self.roots), None  # a browser shows it
 
 
 class Clew:
     name = "clew"
-    present = True
+    absent = None
 
     def __init__(self, place):
         self.place = place
@@ -92,19 +94,34 @@ class Clew:
     def command(self, command):
         return [self.place.clew, "record", "-o", self.file, "--", *command]
 
-    def look(self, place):
-        text = subprocess.run([place.clew, "report", "--format", "summary-json", self.file], capture_output=True, text=True).stdout
-        summary = json.loads(text)
-        started = time.monotonic()
-        subprocess.run([place.clew, "report", "--format", "folded", self.file], stdout=subprocess.DEVNULL)
-        show = time.monotonic() - started
-        return {"samples": summary["samples"], "complete": summary["complete"], "lost": summary["lost"], "bytes": os.path.getsize(self.file), "show_s": show}
+    def look(self):
+        _, show = timed([self.place.clew, "report", "--format", "folded", self.file])
+        return recording.Profile(self.file).stacks, show
+
+
+def right(truth, stack):
+    frames = [truth.frame(location) for location in stack.locations if location.kind != "kernel"]
+    return stack.end == "root" and truth.chains.right(frames, True)
+
+
+def programs(place, options):
+    """Name, command, what is to be done before each run, and the right chains where they are known."""
+    for workload in workloads.prepare(place, options.scale):
+        yield workload.name, workload.command, workload.before, None
+    for program in completeness.own_programs(options.build):
+        flavour, name = program.split("/")
+        if flavour != FLAVOUR or ":" in name:
+            continue
+        folder = os.path.join(options.build, flavour)
+        command = [os.path.join(place.reach_folder(folder), name), str(1.5 * options.scale)]
+        yield name, command, None, Truth(check.PROGRAMS, folder, name)
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--clew", default=os.path.join(TOP, "build", "clew"))
-    parser.add_argument("--scale", type=float, default=1, help="how much work the programs have; 1: 2 to 6 seconds each")
+    parser.add_argument("--build", default=os.path.join(TOP, "build", "tests", "programs"))
+    parser.add_argument("--scale", type=float, default=1, help="how much work the programs have; 1: 1.5 to 6 seconds each")
     parser.add_argument("--only", default="", help="programs whose name matches")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--json")
@@ -113,44 +130,50 @@ def main():
     rows = []
     try:
         recorders = [Clew(place), Perf(place), Samply(place)]
-        for absent in (r for r in recorders if not r.present):
-            print(f"{absent.name} is not installed: skipped")
-        recorders = [r for r in recorders if r.present]
-        print(f"{'program':26}{'recorder':>9}{'samples':>9}{'complete %':>12}{'bytes/sample':>14}{'show s':>9}{'slower %':>10}")
-        for workload in workloads.prepare(place, options.scale):
-            if not re.search(options.only, workload.name):
+        for recorder in recorders:
+            if recorder.absent:
+                print(f"{recorder.name}: skipped, {recorder.absent}")
+        recorders = [r for r in recorders if not r.absent]
+        print(f"{'program':26}{'recorder':>9}{'samples':>9}{'complete %':>12}{'right %':>9}{'bytes/sample':>14}{'show s':>9}{'slower %':>10}")
+        for name, command, before, truth in programs(place, options):
+            if not re.search(options.only, name):
                 continue
             walls = {r.name: [] for r in recorders} | {"bare": []}
-            seen = {}
             for _ in range(options.rounds):
                 for recorder in [None, *recorders]:
-                    if workload.before:
-                        workload.before()
-                    command = recorder.command(workload.command) if recorder else workload.command
-                    wall, done = run(place, command)
+                    if before:
+                        before()
+                    wall, done = run(place, recorder.command(command) if recorder else command)
                     if done.returncode != 0:
-                        sys.exit(f"{workload.name}: {' '.join(command[:3])}...: status {done.returncode}: {done.stderr.decode(errors='replace')[-300:]}")
+                        sys.exit(f"{name} by {recorder.name if recorder else 'itself'}: status {done.returncode}: {done.stderr.decode(errors='replace')[-300:]}")
                     walls[recorder.name if recorder else "bare"].append(wall)
+            # openssl speed and the programs of tests/programs run for a fixed time.
+            fixed_time = truth is not None or command[:2] == ["openssl", "speed"]
+            seen = {}
             for recorder in recorders:
-                look = seen[recorder.name] = recorder.look(place)
-                samples = look.get("samples")
-                percent = 100.0 * look["complete"] / samples if samples else None
-                each = look["bytes"] / samples if samples else None
-                # openssl speed runs for a fixed time.
-                fixed_time = workload.command[:2] == ["openssl", "speed"]
-                slower = None if fixed_time else 100.0 * (statistics.median(a / b for a, b in zip(walls[recorder.name], walls["bare"])) - 1)
-                show = look.get("show_s")
+                stacks, show = recorder.look()
+                samples = sum(s.count for s in stacks)
+                seen[recorder.name] = found = {
+                    "complete": 100.0 * sum(s.count for s in stacks if s.end == "root") / max(1, samples),
+                    "right": None if truth is None else 100.0 * sum(s.count for s in stacks if right(truth, s)) / max(1, samples),
+                    "bytes a sample": os.path.getsize(recorder.file) / max(1, samples),
+                    "show": show,
+                    "slower": None if fixed_time else 100.0 * (statistics.median(a / b for a, b in zip(walls[recorder.name], walls["bare"])) - 1),
+                }
 
                 def cell(value, form):
                     return "–" if value is None else format(value, form)
 
-                print(f"{workload.name:26}{recorder.name:>9}{cell(samples, ','):>9}{cell(percent, '.2f'):>12}{cell(each, ',.1f'):>14}{cell(show, '.3f'):>9}{cell(slower, '.1f'):>10}", flush=True)
-                for what, unit, value in (("complete", "%", percent), ("bytes a sample", "bytes", each), ("show", "s", show), ("slower", "%", slower)):
-                    if value is not None:
-                        rows.append({"case": workload.name, "what": what, "unit": unit, "value": value, "peer": recorder.name})
-            ours, perf = seen["clew"], seen.get("perf")
-            if perf and perf["samples"]:
-                print(f"{'':26}  perf ÷ clew: bytes a sample {perf['bytes'] / perf['samples'] / (ours['bytes'] / ours['samples']):,.0f} ×, time to show {perf['show_s'] / ours['show_s']:,.0f} ×")
+                print(
+                    f"{name:26}{recorder.name:>9}{samples:>9,}{cell(found['complete'], '.2f'):>12}{cell(found['right'], '.2f'):>9}"
+                    f"{cell(found['bytes a sample'], ',.1f'):>14}{cell(show, '.3f'):>9}{cell(found['slower'], '.1f'):>10}",
+                    flush=True,
+                )
+                units = {"complete": "%", "right": "%", "bytes a sample": "bytes", "show": "s", "slower": "%"}
+                rows += [{"case": name, "what": what, "unit": units[what], "value": value, "peer": recorder.name} for what, value in found.items() if value is not None]
+            if "perf" in seen:
+                ours, perf = seen["clew"], seen["perf"]
+                print(f"{'':26}  perf ÷ clew: bytes a sample {perf['bytes a sample'] / ours['bytes a sample']:,.0f} ×, time to show {perf['show'] / ours['show']:,.0f} ×")
     finally:
         place.close()
     if options.json:

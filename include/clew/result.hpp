@@ -1,6 +1,7 @@
 // A value or an error: what a function of clew returns when it can fail.
 //
-// Errors are values here (g++ 12 has <expected> only in C++23 mode) and no exception crosses the library's boundary.
+// Errors are values here (g++ 12 has <expected> only in C++23 mode) and no exception crosses the library's
+// boundary.
 #pragma once
 
 #include <string>

@@ -6,8 +6,8 @@ namespace clew::analysis {
 namespace {
 constexpr uint32_t kDisputed = 0xffffffff;
 
-// The register in which `in` makes a sum of two others: how compilers make the address of a jump table's entry
-// (add reg, reg; lea reg, [reg + reg]).
+// The register in which `in` makes a sum of two others: how compilers make the address of a jump table's
+// entry (add reg, reg; lea reg, [reg + reg]).
 uint8_t sum_of(const Instruction& in) {
   if (in.wide && in.is_register_form()) {
     if (in.is(0x01)) return in.rm();

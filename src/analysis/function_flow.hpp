@@ -87,9 +87,9 @@ class FunctionFlow {
     uint8_t jumps_by = kNoRegister;  // jmp register
     uint8_t compared = kNoRegister;  // the register that it compares rsp with
     uint16_t used = 0, written = 0;
-    uint32_t full = 0;    // index of all of it, where `used` is not empty
-    uint32_t owner = 0;   // 0 not reached; else block + 1; kDisputed
-    uint32_t block = 0;   // that begins here; 0 none; else block + 1
+    uint32_t full = 0;   // index of all of it, where `used` is not empty
+    uint32_t owner = 0;  // 0 not reached; else block + 1; kDisputed
+    uint32_t block = 0;  // that begins here; 0 none; else block + 1
     clew_rule rule = 0;
     int64_t target = 0;  // of a branch, or what lea takes the address of; relative to the instruction
   };
@@ -134,7 +134,7 @@ class FunctionFlow {
   std::vector<uint32_t> decoded_at_;  // 0 not yet; else index + 1
   std::vector<Decoded> decoded_;
   std::vector<Instruction> full_;
-  std::vector<uint32_t> reached_;     // indices, this round
+  std::vector<uint32_t> reached_;    // indices, this round
   std::vector<bool> swept_targets_;  // of branches, by the sweep
   std::vector<bool> targets_;        // those, and all that was entered
   std::vector<Block> blocks_;
@@ -161,20 +161,20 @@ class FunctionFlow {
     uint32_t end;  // index in after_ends_
     Guess guess;
   };
-  std::vector<Guessed> guesses_;   // entered by way 4, this round, ascending
-  std::vector<Guess> next_guess_;  // of each of after_ends_
-  std::vector<uint32_t> contradicted_;    // guesses that what is known elsewhere contradicts
-  std::vector<uint32_t> confirmed_;       // guesses that it bears out
+  std::vector<Guessed> guesses_;        // entered by way 4, this round, ascending
+  std::vector<Guess> next_guess_;       // of each of after_ends_
+  std::vector<uint32_t> contradicted_;  // guesses that what is known elsewhere contradicts
+  std::vector<uint32_t> confirmed_;     // guesses that it bears out
   bool guessing_ = true;
   struct AlignedCall {
     uint32_t at;
     int32_t rsp;  // relative to the CFA
   };
-  std::vector<AlignedCall> aligned_calls_;     // end 16-aligned
-  std::vector<bool> doubtful_calls_;           // those that padding or nothing parts from a multiple of 16
-  std::vector<bool> final_calls_;              // calls that do not return
-  std::vector<uint32_t> banned_;               // not to be entered by way 1, sorted
-  bool has_table_ = false;                     // the code jumps indirectly
+  std::vector<AlignedCall> aligned_calls_;  // end 16-aligned
+  std::vector<bool> doubtful_calls_;        // those that padding or nothing parts from a multiple of 16
+  std::vector<bool> final_calls_;           // calls that do not return
+  std::vector<uint32_t> banned_;            // not to be entered by way 1, sorted
+  bool has_table_ = false;                  // the code jumps indirectly
   // Code whose state is that of the outermost frame is, if it calls the function that it was given and does
   // not return; else zero in rbp was a number.
   bool outermost_calls_ = false;

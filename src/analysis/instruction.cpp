@@ -116,8 +116,8 @@ char form_of(const Instruction& in) {
   }
 }
 
-// Bytes in order. There are always as many as are read: what lies behind the code is zeros, and decode() refuses
-// an instruction that reaches there.
+// Bytes in order. There are always as many as are read: what lies behind the code is zeros, and decode()
+// refuses an instruction that reaches there.
 struct Cursor {
   const std::byte* at;
 
@@ -325,8 +325,8 @@ void modrm_and_displacement(Cursor& cursor, Instruction& out, bool registers_onl
   out.displacement = static_cast<int32_t>(cursor.little_endian(size));
 }
 
-// Prefixes and opcode, ModRM, SIB, displacement, immediates; and the bytes behind one of fewer than 8 that are
-// loaded with it.
+// Prefixes and opcode, ModRM, SIB, displacement, immediates; and the bytes behind one of fewer than 8 that
+// are loaded with it.
 constexpr size_t kMostRead = kMaxLength + 4 + 2 + 4 + 9 + 8;
 
 // Decodes what lies at `code`, where kMostRead bytes can be read.
@@ -334,7 +334,7 @@ bool decode_padded(const std::byte* code, size_t size, Instruction& out) {
   Cursor cursor{code};
   if (!prefixes_and_opcode(cursor, out)) return false;
   const char form = form_of(out);
-  const Operands operands = kOperands[static_cast<size_t>(form)];
+  const Operands operands = kOperands[static_cast<unsigned char>(form)];
   if (!operands.valid) return false;
   const unsigned operand = out.operand16 && !out.wide ? 2 : 4;
   unsigned immediate = operands.immediate;

@@ -101,6 +101,7 @@ class Command {
     command.failure_ = UniqueFd(failure[0]);
     const UniqueFd failure_write(failure[1]);
     std::vector<char*> argv;
+    argv.reserve(words.size() + 1);
     for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);
     command.pid_ = fork();
@@ -235,8 +236,9 @@ std::optional<std::string> missing_command(const std::string& name) {
   std::string path = search != nullptr ? search : "/bin:/usr/bin";
   for (size_t at = 0; at <= path.size();) {
     const size_t end = std::min(path.find(':', at), path.size());
-    const std::string folder = end == at ? "." : path.substr(at, end - at);
-    if (access((folder + "/" + name).c_str(), X_OK) == 0) return std::nullopt;
+    std::string file = end == at ? "." : path.substr(at, end - at);
+    file.append("/").append(name);
+    if (access(file.c_str(), X_OK) == 0) return std::nullopt;
     at = end + 1;
   }
   return problem("no such command in PATH");
@@ -394,7 +396,7 @@ int record(const RecordOptions& options) {
   } else {
     return fail(profile.error(), with_command);
   }
-  if (outcome.command_runs) {  // the time was up: the command goes on, and clew ends with it
+  if (command && outcome.command_runs) {  // the time was up: the command goes on, and clew ends with it
     outcome.status = exit_status(ended_status(command->pid(), **session, 0).value_or(0));
   }
   return outcome.status;

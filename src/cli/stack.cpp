@@ -80,10 +80,9 @@ Result<Stacks> of_process(pid_t pid) {
   std::string maps = executable_maps(pid);
   process::ModuleCache modules;
   Result<process::AddressSpace> space = process::AddressSpace::of_process(pid, modules);
-  // Without the right to read maps there is none to stop it either, and that error says what to do.
-  std::string why_no_space = space ? "" : space.error();
   std::vector<clew_frame> buffer(kMaxFrames);
 
+  // Without the right to read maps there is none to stop it either, and this error says what to do.
   Result<process::StoppedProcess> stopped = process::StoppedProcess::stop(pid);
   if (!stopped) return Error{stopped.error()};
   if (!space || executable_maps(pid) != maps) {  // it has loaded code since

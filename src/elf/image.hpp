@@ -118,8 +118,8 @@ class Image {
   /// executable segments are there where no sized function covers them (hand-written assembly). Computed
   /// once.
   std::span<const Symbol> symbols();
-  /// Those in `ranges` (ascending, disjoint), without their names: where few are wanted, the names of all, and
-  /// sorting them, are what takes time. Read anew at each call.
+  /// Those in `ranges` (ascending, disjoint), without their names: where few are wanted, the names of all,
+  /// and sorting them, are what takes time. Read anew at each call.
   std::vector<Symbol> symbols_in(std::span<const AddressRange> ranges);
 
   /// What was wrong with the file so far: one line a kind of defect, with its count. Empty for a sound file.

@@ -118,10 +118,10 @@ std::vector<Symbol> Image::State::collect_symbols(std::span<const AddressRange> 
         }
         if (symbol_name.empty()) continue;
       }
-      candidates.push_back(
-          {{entry.st_value, entry.st_size, names ? symbol_name : std::string_view(), static_cast<uint8_t>(kind)},
-           rank_of(kind, ELF64_ST_BIND(entry.st_info)),
-           static_cast<uint32_t>(candidates.size())});
+      candidates.push_back({{entry.st_value, entry.st_size, names ? symbol_name : std::string_view(),
+                             static_cast<uint8_t>(kind)},
+                            rank_of(kind, ELF64_ST_BIND(entry.st_info)),
+                            static_cast<uint32_t>(candidates.size())});
     }
     if (names && strings) symbol_strings.push_back(std::move(*strings));
   };

@@ -59,7 +59,7 @@ bool begins_eh_return(const cfi::Row& row) {
 struct Candidate {
   uint64_t start, end;
   uint32_t program;
-  uint32_t skip;   // what of the program lies before the piece
+  uint32_t skip;  // what of the program lies before the piece
 };
 
 /// Sorts by start, those with the same in their order: by 11 bits at a time, since there are many.
