@@ -81,7 +81,7 @@ size_t Image::State::read_vaddr(uint64_t vaddr, std::span<std::byte> out) const 
 
 Buffer Image::State::read_vaddr_up_to(uint64_t vaddr, uint64_t most) const {
   // What a process's memory claims to hold need not be there: grow with what could be read.
-  constexpr uint64_t kFirstBytes = 256 * 1024;
+  constexpr uint64_t kFirstBytes = 256ull << 10;
   Buffer buffer = Buffer::of_size(memory ? std::min(most, kFirstBytes) : most);
   size_t filled = read_vaddr(vaddr, buffer.span());
   while (filled == buffer.size && filled < most) {

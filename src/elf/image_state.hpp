@@ -22,8 +22,8 @@ static_assert(std::endian::native == std::endian::little, "fields are copied as 
 constexpr uint64_t kMaxHeaders = 1u << 20;                // section headers, program headers
 constexpr uint64_t kMaxContentBytes = uint64_t{1} << 30;  // one section, decompressed or not
 constexpr uint64_t kMaxExpansion = 200;                   // decompressed bytes a compressed byte ...
-constexpr uint64_t kExpansionFloor = 64 * 1024;           // ... beyond these
-constexpr uint64_t kMaxNameBytes = 64 * 1024;             // one symbol's name
+constexpr uint64_t kExpansionFloor = 64ull << 10;         // ... beyond these
+constexpr uint64_t kMaxNameBytes = 64ull << 10;           // one symbol's name
 
 /// Bytes that are not cleared before they are read into.
 struct Buffer {

@@ -25,7 +25,7 @@ size_t touch_pages(pid_t pid, uint64_t from, uint64_t to) {
   size_t pages = 0;
   for (uint64_t page = from & ~(kPage - 1); page < to && pages < kMostPages; page += kPage) {
     // The kernel takes addresses of the other process as pointers.
-    remote[pages++] = {reinterpret_cast<void*>(page), 1};  // NOLINT(performance-no-int-to-ptr)
+    remote[pages++] = {reinterpret_cast<void*>(page), 1};
   }
   if (pages == 0) return 0;
   std::array<char, kMostPages> bytes = {};

@@ -123,6 +123,7 @@ void StopSampler::run() {
     } else if (deadline_ns == 0) {
       deadline_ns = monotonic_ns() + kLeaveNs;
       std::vector<pid_t> tids;
+      tids.reserve(traced_.size());
       for (const auto& [tid, traced] : traced_) tids.push_back(tid);
       for (const pid_t tid : tids) leave(tid);
     }
@@ -251,8 +252,9 @@ void StopSampler::sample(pid_t pid, pid_t tid) {
   const uint64_t now_ns = monotonic_ns();
   user_regs_struct from = {};
   iovec place = {&from, sizeof from};
-  // NT_PRSTATUS is a number where ptrace wants an address.
-  if (ptrace(PTRACE_GETREGSET, tid, reinterpret_cast<void*>(uintptr_t{NT_PRSTATUS}), &place) != 0) return;
+  // A number where ptrace wants an address.
+  auto* const set_of_registers = reinterpret_cast<void*>(uintptr_t{NT_PRSTATUS});
+  if (ptrace(PTRACE_GETREGSET, tid, set_of_registers, &place) != 0) return;
   if (place.iov_len != sizeof from) return;  // a 32-bit program
   unwind::Registers registers;
   const auto set = [&registers](clew_register number, uint64_t value) { registers.value[number] = value; };

@@ -106,13 +106,15 @@ void Unwinder::use(const Pending& pending) {
   switch (entry.type) {
     case PERF_RECORD_SAMPLE: {
       Sample record = {};
-      if ((understood = read_sample(bytes, record))) sample(record, entry.misc);
+      understood = read_sample(bytes, record);
+      if (understood) sample(record, entry.misc);
       break;
     }
     case PERF_RECORD_MMAP2: {
       Mmap2 record = {};
       const auto opened = opened_.find(pending.order);
-      if ((understood = read_mmap2(bytes, record) && opened != opened_.end())) {
+      understood = read_mmap2(bytes, record) && opened != opened_.end();
+      if (understood) {
         tree_.map(record, std::move(opened->second), entry.time_ns);
         opened_.erase(opened);
       }
@@ -121,7 +123,8 @@ void Unwinder::use(const Pending& pending) {
     case PERF_RECORD_FORK:
     case PERF_RECORD_EXIT: {
       Task record = {};
-      if (!(understood = read_task(bytes, record))) break;
+      understood = read_task(bytes, record);
+      if (!understood) break;
       if (entry.type == PERF_RECORD_FORK) {
         tree_.fork(record);
       } else {
@@ -131,7 +134,8 @@ void Unwinder::use(const Pending& pending) {
     }
     case PERF_RECORD_COMM: {
       Comm record = {};
-      if (!(understood = read_comm(bytes, entry.misc, record))) break;
+      understood = read_comm(bytes, entry.misc, record);
+      if (!understood) break;
       if (record.exec) {
         stacks_.forget(static_cast<pid_t>(record.pid));
         stopped_.erase(static_cast<pid_t>(record.tid));  // the exec removed its event
