@@ -1,12 +1,13 @@
 // How fast cfi reads sections: entries alone, and with their rows. Prints one line a figure; the best of
 // several rounds.
-//   bench_cfi [ELF...]
+//   bench_cfi [--json FILE] [ELF...]
 #include <chrono>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "cfi/elf_sections.hpp"
+#include "figures.hpp"
 
 namespace {
 
@@ -61,7 +62,7 @@ double best_ns(Function&& function, Counts& counts) {
   return best;
 }
 
-void measure(const std::string& path) {
+void measure(const std::string& path, clew::bench::Figures& figures) {
   const auto owned = test::find_section(path, ".eh_frame");
   if (!owned) {
     std::printf("%s: no .eh_frame\n", path.c_str());
@@ -79,15 +80,19 @@ void measure(const std::string& path) {
               bytes * 1e3 / entries_ns);
   std::printf("  rows    %7.2f ms %6.1f ns/row beside the entries, %6.0f MB/s in all\n", rows_ns / 1e6,
               (rows_ns - entries_ns) / rows, bytes * 1e3 / rows_ns);
+  figures.add(path, ".eh_frame entries read", "MB/s", bytes * 1e3 / entries_ns);
+  figures.add(path, ".eh_frame rows read", "MB/s", bytes * 1e3 / rows_ns);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::vector<std::string> files(argv + 1, argv + argc);
+  clew::bench::Figures figures(argc, argv);
+  std::vector<std::string> files = figures.arguments();
   if (files.empty()) {
     files = {"/usr/lib/x86_64-linux-gnu/libLLVM-15.so.1", "/usr/bin/node",
              "/usr/lib/x86_64-linux-gnu/libcrypto.so.3", "/lib/x86_64-linux-gnu/libc.so.6"};
   }
-  for (const std::string& file : files) measure(file);
+  for (const std::string& file : files) measure(file, figures);
+  return figures.write();
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "elf/image.hpp"
+#include "figures.hpp"
 #include "symbolize/symbolize.hpp"
 
 namespace {
@@ -48,15 +49,8 @@ std::vector<uint64_t> random_addresses(const std::string& file, size_t count) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string json;
-  std::vector<std::string> rest;
-  for (int i = 1; i < argc; ++i) {
-    if (std::string(argv[i]) == "--json" && i + 1 < argc) {
-      json = argv[++i];
-    } else {
-      rest.emplace_back(argv[i]);
-    }
-  }
+  clew::bench::Figures figures(argc, argv);
+  const std::vector<std::string>& rest = figures.arguments();
   const std::string file = rest.empty() ? argv[0] : rest[0];
   const size_t count = rest.size() < 2 ? 5000 : std::strtoul(rest[1].c_str(), nullptr, 10);
   const std::vector<uint64_t> addresses = random_addresses(file, count);
@@ -93,18 +87,10 @@ int main(int argc, char** argv) {
   peer("addr2line", "addr2line -fiC -e");
   std::remove(questions);
 
-  std::ofstream written;
-  if (!json.empty()) written.open(json);
-  if (written) written << "{\"rows\": [";
-  for (size_t i = 0; i < rows.size(); ++i) {
-    std::printf("%-16s %7.3f s  %5.2f x clew\n", rows[i].peer, rows[i].seconds,
-                rows[i].seconds / rows[0].seconds);
-    if (!written) continue;
-    written << (i > 0 ? ", " : "") << R"({"case": ")" << addresses.size()
-            << R"( addresses", "what": "symbolize", "unit": "s", "value": )" << rows[i].seconds
-            << R"(, "peer": ")" << rows[i].peer << "\"}";
+  for (const Row& row : rows) {
+    std::printf("%-16s %7.3f s  %5.2f x clew\n", row.peer, row.seconds, row.seconds / rows[0].seconds);
+    figures.add(std::to_string(addresses.size()) + " addresses", "symbolize", "s", row.seconds, row.peer);
   }
-  if (written) written << "]}\n";
   if (failed != 0) std::fprintf(stderr, "bench_symbolize: a peer failed or is missing\n");
-  return 0;
+  return figures.write();
 }

@@ -8,14 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "figures.hpp"
 #include "table/table.hpp"
 
 namespace {
-
-struct Row {
-  std::string name, what, unit;
-  double value;
-};
 
 /// CPU time of this thread, which other work on the machine hardly changes.
 double cpu_ns() {
@@ -24,7 +20,7 @@ double cpu_ns() {
   return static_cast<double>(now.tv_sec) * 1e9 + static_cast<double>(now.tv_nsec);
 }
 
-void measure(const std::string& path, std::vector<Row>& rows) {
+void measure(const std::string& path, clew::bench::Figures& figures) {
   auto image = clew::elf::Image::open(path);
   if (!image) {
     std::printf("%-20s skipped: %s\n", path.c_str(), image.error().c_str());
@@ -57,10 +53,10 @@ void measure(const std::string& path, std::vector<Row>& rows) {
   const auto eh_frame = static_cast<double>(report.eh_frame_bytes);
   const double size = static_cast<double>(report.table_bytes) / eh_frame;
   const double speed = eh_frame / build_ns * 1e3;
-  rows.push_back({name, "table bytes / .eh_frame bytes", "ratio", size});
-  rows.push_back({name, "build time", "ms", build_ns / 1e6});
-  rows.push_back({name, ".eh_frame built", "MB/s", speed});
-  rows.push_back({name, "look-up, random", "ns", lookup_ns});
+  figures.add(name, "table bytes / .eh_frame bytes", "ratio", size);
+  figures.add(name, "build time", "ms", build_ns / 1e6);
+  figures.add(name, ".eh_frame built", "MB/s", speed);
+  figures.add(name, "look-up, random", "ns", lookup_ns);
   std::printf("%-22s %9.0f  %8llu  %5.3f  %8.2f  %6.0f  %6.1f%s\n", name.c_str(), eh_frame,
               static_cast<unsigned long long>(report.table_bytes), size, build_ns / 1e6, speed, lookup_ns,
               sum == 0 ? "?" : "");
@@ -69,33 +65,14 @@ void measure(const std::string& path, std::vector<Row>& rows) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string json;
-  std::vector<std::string> paths;
-  for (int i = 1; i < argc; ++i) {
-    if (std::string(argv[i]) == "--json" && i + 1 < argc) {
-      json = argv[++i];
-    } else {
-      paths.push_back(argv[i]);
-    }
-  }
+  clew::bench::Figures figures(argc, argv);
+  std::vector<std::string> paths = figures.arguments();
   if (paths.empty()) {
     paths = {"/lib/x86_64-linux-gnu/libc.so.6", "/lib/x86_64-linux-gnu/libcrypto.so.3", "/usr/bin/node",
              "/usr/lib/x86_64-linux-gnu/libLLVM-15.so.1"};
   }
   std::printf("%-22s %9s  %8s  %5s  %8s  %6s  %6s\n", "file", ".eh_frame", "table", "ratio", "build ms",
               "MB/s", "ns/pc");
-  std::vector<Row> rows;
-  for (const std::string& path : paths) measure(path, rows);
-  if (json.empty()) return 0;
-  FILE* out = std::fopen(json.c_str(), "w");
-  if (!out) return 2;
-  std::fprintf(out, "{\"rows\": [");
-  for (size_t i = 0; i < rows.size(); ++i) {
-    std::fprintf(
-        out,
-        "%s\n  {\"case\": \"%s\", \"what\": \"%s\", \"unit\": \"%s\", \"value\": %.4g, \"peer\": \"clew\"}",
-        i == 0 ? "" : ",", rows[i].name.c_str(), rows[i].what.c_str(), rows[i].unit.c_str(), rows[i].value);
-  }
-  std::fprintf(out, "\n]}\n");
-  return std::fclose(out) == 0 ? 0 : 2;
+  for (const std::string& path : paths) measure(path, figures);
+  return figures.write();
 }

@@ -279,13 +279,22 @@ const char* end_words(clew_end end) {
   }
 }
 
+/// Of a stack deeper than both together the text leaves out the middle.
+constexpr size_t kInnermost = 200;
+constexpr size_t kOutermost = 56;
+
 std::string as_text(const Stacks& stacks, const std::unordered_map<uint64_t, symbolize::Lines>& names) {
   std::string text = printable(stacks.title) + "\n";
   for (const Trace& trace : stacks.threads) {
     text += fmt::format("\nthread {}{}\n", trace.tid, trace.name.empty() ? "" : " " + printable(trace.name));
-    size_t number = 0;
-    for (const Entry& entry : entries_of(trace, stacks, names)) {
-      text += fmt::format("#{:<3} 0x{:016x} {}", number++, entry.frame->pc,
+    const std::vector<Entry> entries = entries_of(trace, stacks, names);
+    for (size_t number = 0; number < entries.size(); ++number) {
+      if (number == kInnermost && entries.size() > kInnermost + kOutermost) {
+        number = entries.size() - kOutermost;
+        text += fmt::format("     ... {} frames, all of them with --json ...\n", number - kInnermost);
+      }
+      const Entry& entry = entries[number];
+      text += fmt::format("#{:<3} 0x{:016x} {}", number, entry.frame->pc,
                           entry.line.function.empty() ? "??" : printable(entry.line.function));
       if (!entry.line.file.empty())
         text += fmt::format(" ({}:{})", printable(entry.line.file), entry.line.line);

@@ -146,6 +146,35 @@ TEST_F(Stack, EveryThreadOfALiveProgram) {
   }
 }
 
+TEST_F(Stack, TextOfADeepStackLeavesOutItsMiddle) {
+  const char* const source = R"(
+#include <stdio.h>
+#include <unistd.h>
+__attribute__((noinline)) int deeper(int n) {
+  if (n == 0) { puts("ready"); fflush(stdout); pause(); return 0; }
+  return deeper(n - 1) + 1;
+}
+int main() { return deeper(1000); }
+)";
+  Child child({compile(folder, "deep", source, "-O1 -g -fno-optimize-sibling-calls")});
+  ASSERT_EQ(child.line(), "ready");
+  const nlohmann::json stacks = stacks_of(std::to_string(child.pid()));
+  const std::vector<std::string> names = names_of(stacks["threads"][0]);
+  ASSERT_EQ(std::ranges::count(names, "deeper(int)"), 1001) << joined(names);
+  std::istringstream text(clew(std::to_string(child.pid())).out);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  EXPECT_LT(lines.size(), 300u);
+  const auto gap =
+      std::ranges::find_if(lines, [](const std::string& line) { return line.starts_with("     ..."); });
+  ASSERT_NE(gap, lines.end());
+  // Both ends are there, and the numbers and the count agree with JSON's.
+  EXPECT_TRUE(lines[3].starts_with("#0 ")) << lines[3];
+  const size_t before = std::stoul((gap - 1)->substr(1)), after = std::stoul((gap + 1)->substr(1));
+  EXPECT_NE(gap->find(" " + std::to_string(after - before - 1) + " frames"), std::string::npos) << *gap;
+  EXPECT_EQ(std::stoul(lines.back().substr(1)) + 1, names.size()) << lines.back();
+}
+
 TEST_F(Stack, TextNamesWhatJsonNames) {
   Child child({compile(folder, "threads", kThreads, "-O2 -g -pthread")});
   ASSERT_EQ(child.line(), "ready");
