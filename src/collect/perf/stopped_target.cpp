@@ -17,6 +17,7 @@ void StoppedTarget::set_thread(pid_t pid, const process::AddressSpace* space, ui
   set(pid, space, sample);
   used_ = 0;
   last_ = 0;
+  outside_ = restricted_ = false;
 }
 
 const StoppedTarget::Block& StoppedTarget::block(uint64_t address) {
@@ -34,6 +35,10 @@ const StoppedTarget::Block& StoppedTarget::block(uint64_t address) {
 }
 
 bool StoppedTarget::read(uint64_t address, void* out, size_t size) {
+  if (address < sp() || address - sp() > kStackSizes.back() - size) {
+    outside_ = true;
+    if (restricted_) return false;
+  }
   auto* to = static_cast<std::byte*>(out);
   while (size != 0) {
     const uint64_t in_block = address % kBlockBytes;

@@ -16,6 +16,11 @@ class StoppedTarget final : public SampleTarget {
   using SampleTarget::SampleTarget;
 
   void set_thread(pid_t pid, const process::AddressSpace* space, uint64_t sp);
+  /// Whether the walk read what no copy of the stack holds, since that begins at the stack pointer and has an
+  /// end.
+  bool read_outside_copy() const { return outside_; }
+  /// From here on until the next set_thread(): reads only what a copy of the largest size would hold.
+  void restrict_to_copy() { restricted_ = true; }
   bool read(uint64_t address, void* out, size_t size) override;
   clew_end why_unreadable(uint64_t /*address*/) override { return CLEW_END_UNREADABLE; }
 
@@ -31,6 +36,8 @@ class StoppedTarget final : public SampleTarget {
   std::vector<Block> blocks_;
   size_t used_ = 0;  // blocks of this stop
   size_t last_ = 0;
+  bool outside_ = false;
+  bool restricted_ = false;
 };
 
 }  // namespace clew::collect::perf

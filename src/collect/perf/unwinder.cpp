@@ -237,12 +237,8 @@ bool Unwinder::stopped_sample(pid_t pid, pid_t tid, uint64_t time_ns, uint64_t w
   // The records of new mappings may still be on their way.
   if (result.end == CLEW_END_NOT_MAPPED && tree_.refresh(pid)) result = walk();
   frames_.clear();
-  bool scattered = false;
-  for (size_t i = 0; i < result.frames; ++i) {
-    const uint64_t sp = walked_[i].sp;
-    scattered |= sp < registers.value[CLEW_RSP] || sp > registers.value[CLEW_RSP] + kStackSizes.back();
+  for (size_t i = 0; i < result.frames; ++i)
     frames_.push_back({walked_[i], stopped_target_.mapping(walked_[i].pc)});
-  }
   Trace trace;
   trace.pid = pid;
   trace.tid = tid;
@@ -252,7 +248,11 @@ bool Unwinder::stopped_sample(pid_t pid, pid_t tid, uint64_t time_ns, uint64_t w
   deliver(trace);
   const auto found = stopped_.find(tid);
   if (found == stopped_.end()) return false;
-  if (scattered) found->second.needed_ns = time_ns;
+  if (stopped_target_.read_outside_copy()) {
+    // Reading outside is no need yet: a register's slot below the stack pointer may be without consequence.
+    stopped_target_.restrict_to_copy();
+    if (unwind::walk(stopped_target_, registers, walked_).end != result.end) found->second.needed_ns = time_ns;
+  }
   return time_ns < found->second.needed_ns + kStopNoLongerNs;
 }
 
