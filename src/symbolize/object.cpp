@@ -88,14 +88,12 @@ struct Object::State {
 
 Object::Object(int fd, int debug_fd, const std::string& build_id, Depth depth)
     : state_(std::make_unique<State>()) {
-  state_->image = open_image(fd, "the file");
-  state_->debug_image = open_image(debug_fd, "the debug file");
-  if (state_->debug_image && !build_id.empty() && state_->debug_image->build_id_hex() != build_id) {
-    state_->debug_image.reset();
-  }
+  auto& image = state_->image = open_image(fd, "the file");
+  auto& debug_image = state_->debug_image = open_image(debug_fd, "the debug file");
+  if (debug_image && !build_id.empty() && debug_image->build_id_hex() != build_id) debug_image.reset();
   if (depth == Depth::kSymbols) return;
-  const bool loaded = (state_->debug_image && state_->load_sections(*state_->debug_image)) ||
-                      (state_->image && state_->load_sections(*state_->image));
+  const bool loaded =
+      (debug_image && state_->load_sections(*debug_image)) || (image && state_->load_sections(*image));
   if (loaded) state_->open_dwarf();
 }
 

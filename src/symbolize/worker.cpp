@@ -279,7 +279,7 @@ bool Worker::start() {
     return false;
   }
   // The child ends its own stalls; this is for one that cannot.
-  const timeval patience{2 * kMaxStallSeconds, 0};
+  const timeval patience{time_t{2} * kMaxStallSeconds, 0};
   setsockopt(sockets[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
   setsockopt(sockets[0], SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
   socket_ = sockets[0];

@@ -11,10 +11,10 @@
 namespace clew::collect::perf {
 namespace {
 
-// OpenSSL's SHA-512 for AVX2 keeps the CFA below the stack pointer: no copy can hold that, although all of its
-// frames lie above.
+// OpenSSL's SHA-512 for AVX2 keeps the CFA below the stack pointer: no copy can hold that, although all of
+// its frames lie above.
 TEST(StoppedTarget, TellsReadsThatNoCopyHolds) {
-  std::vector<uint64_t> stack(2 * kStackSizes.back() / sizeof(uint64_t), 7);
+  std::vector<uint64_t> stack(size_t{2} * kStackSizes.back() / sizeof(uint64_t), 7);
   const auto sp = reinterpret_cast<uint64_t>(&stack[16]);
   const uint64_t end = sp + kStackSizes.back();
   CodeCache code;
