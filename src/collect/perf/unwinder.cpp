@@ -251,8 +251,8 @@ bool Unwinder::stopped_sample(pid_t pid, pid_t tid, uint64_t time_ns, uint64_t w
   if (stopped_target_.read_outside_copy()) {
     // Reading outside is no need yet: a register's slot below the stack pointer may be without consequence.
     stopped_target_.restrict_to_copy();
-    if (unwind::walk(stopped_target_, registers, walked_).end != result.end)
-      found->second.needed_ns = time_ns;
+    const unwind::WalkResult from_copy = unwind::walk(stopped_target_, registers, walked_);
+    if (from_copy.end != result.end || from_copy.frames != result.frames) found->second.needed_ns = time_ns;
   }
   return time_ns < found->second.needed_ns + kStopNoLongerNs;
 }
