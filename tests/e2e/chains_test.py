@@ -91,6 +91,22 @@ class ChainsTest(unittest.TestCase):
                 chains.add_file(path)
             self.assertIn("main", chains.names)
 
+    def test_every_function_is_in_a_chain(self):
+        # A function that no chain names is a wrong chain the day that a sample falls into it. At -O0 nothing is inlined;
+        # what differs between flavours is the compiler's start code, which common.chains names.
+        if not os.environ.get("CLEW_PROGRAMS"):
+            self.skipTest("CLEW_PROGRAMS does not say where tests/programs are built")
+        folder = os.path.join(os.environ["CLEW_PROGRAMS"], "o0")
+        names = sorted(name for name in os.listdir(folder) if os.path.exists(f"{PROGRAMS}/{name}.chains"))
+        self.assertGreater(len(names), 15)
+        missing = []
+        for name in names:
+            chains = Chains().add_file(PROGRAMS + "/common.chains").add_file(f"{PROGRAMS}/{name}.chains")
+            functions = {plain(function) for _, _, function in Elf(os.path.join(folder, name)).functions}
+            own = {function for function in functions if not function.startswith(("std::", "__gnu_cxx::", "operator"))}
+            missing += [f"{name}: {function}" for function in sorted(own - chains.names - {"burn"})]  # in burn.h for all
+        self.assertEqual(missing, [])
+
 
 class ElfTest(unittest.TestCase):
     def test_plain_names(self):

@@ -43,7 +43,7 @@ static LEVEL int time_left(void) {
   return left;
 }
 
-static inline void read_budget(int argc, char** argv) {
+static LEVEL void read_budget(int argc, char** argv) {
   if (argc > 1) budget_s = atof(argv[1]);
 }
 

@@ -23,7 +23,7 @@ static LEVEL void deleted_work(void) {
   sink += (uint64_t)room[sink % sizeof(room)];
 }
 
-static void copy_self(int out) {
+static LEVEL void copy_self(int out) {
   char buffer[8192];
   int in = open("/proc/self/exe", O_RDONLY);
   for (ssize_t n; (n = read(in, buffer, sizeof(buffer))) > 0;)
