@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/rule.h"
@@ -28,6 +29,7 @@ enum class Code : uint8_t {
   kFunction,      // a function without FDE
   kUnnamed,       // what lies between functions that symbols name: functions, parts of others, padding
   kSignalReturn,  // mov eax, 15; syscall (and mov rax)
+  kChild          // syscall, in what describes itself up to there: clone(2), whose child has another stack
 };
 
 /// Rows for `code`, which lies at `address`; no two neighbours have the same rule. Addresses that the
@@ -47,6 +49,7 @@ enum class Code : uint8_t {
 ///                  rbp, rsp.
 ///   kUnnamed       Likewise, but nothing is known to begin anywhere.
 ///   kSignalReturn  CLEW_CFA_SIGFRAME over the sequence.
+///   kChild         As kFunction, but CLEW_CFA_CHILD behind the system call until the stack pointer moves.
 ///
 /// `called`, sorted: addresses that other code calls or takes. kUnnamed enters the functions that begin
 /// there. `calls`, if given, grows by those outside `code` that it calls or takes.
@@ -55,6 +58,9 @@ std::vector<Row> rows(Code kind, std::span<const std::byte> code, uint64_t addre
 
 /// Whether `code` begins with the signal return sequence (x86-64: mov $15, %eax or %rax; syscall).
 bool is_signal_return(std::span<const std::byte> code);
+
+/// Whether `code` begins with a system call.
+bool is_system_call(std::span<const std::byte> code);
 
 /// Whether a call ends exactly behind `before`: the bytes (up to 16) that precede a return address.
 /// Every encoding of near call on x86-64: e8 rel32, ff /2 with each ModRM, SIB, displacement and prefix.
@@ -89,19 +95,33 @@ clew_rule rule_at(std::span<const std::byte> code, size_t offset);
 /// function's own frame; the epilogue of __builtin_eh_return then restores them and moves rsp. Between the
 /// two the CFA is still that of the function's caller, while register after register is the target's.
 struct ContextInstall {
-  size_t call = 0;     // the call of uw_install_context_1,
-  size_t behind = 0;   // its return address
+  size_t call = 0;     // the call of uw_install_context_1
   int32_t cfa_at = 0;  // the target's CFA is in [base + cfa_at]
 };
 
 /// Before its CFA, struct _Unwind_Context (libgcc's unwind-dw2.c, x86-64) has pointers to where the registers
-/// were saved: at cfa_at + kContextRegisters + 8 * n for DWARF register n.
-constexpr int32_t kContextRegisters = -18 * 8;
+/// were saved: at cfa_at + kContextRegisters + 8 * n for DWARF register n. Behind its CFA, where it goes on.
+constexpr int32_t kContextRegisters = -18 * 8, kContextReturn = 8;
 
 /// `code` is such a function from its start to where its epilogue has restored all but rsp, `base` the DWARF
 /// number of its frame pointer. Known by its last two calls: behind the first, uw_install_context_1, the
 /// target's CFA and, from the next word, its new rip are loaded from the frame as the arguments of the
 /// second, _Unwind_DebugHook.
 std::optional<ContextInstall> context_install(std::span<const std::byte> code, uint32_t base);
+
+/// Where swapcontext takes on the registers of a context that lies in memory, and its stack with them: behind
+/// the load of rsp its own frame is gone, and the return address is not on the other stack before the push.
+struct ContextLoad {
+  size_t begin = 0, end = 0;                            // behind the load of rsp, behind the push
+  uint32_t base = 0;                                    // what the registers are loaded by,
+  std::vector<std::pair<uint32_t, int32_t>> registers;  // and where: rbx, rbp, r12 ... r15, rip
+};
+
+/// `code` is a function from its start. Straight code is meant, from the load of rsp by a register and a
+/// displacement on: loads of all callee-saved registers and of one that is pushed then, by the same base.
+std::optional<ContextLoad> context_load(std::span<const std::byte> code);
+
+/// Whether `code` begins as a function that saves a context: mov [rdi + n], rbx.
+bool saves_context(std::span<const std::byte> code);
 
 }  // namespace clew::analysis

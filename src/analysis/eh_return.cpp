@@ -29,7 +29,8 @@ std::optional<ContextInstall> context_install(std::span<const std::byte> code, u
     at += in.length;
   }
   const Call& install = calls[0];
-  if (install.behind == 0 || !install.rdi || !install.rsi || *install.rsi != int64_t{*install.rdi} + 8)
+  if (install.behind == 0 || !install.rdi || !install.rsi ||
+      *install.rsi != int64_t{*install.rdi} + kContextReturn)
     return std::nullopt;
   for (size_t at = install.at; at < code.size();) {  // only the epilogue is reached from there
     Instruction in;
@@ -43,7 +44,7 @@ std::optional<ContextInstall> context_install(std::span<const std::byte> code, u
       return std::nullopt;
     at += in.length;
   }
-  return ContextInstall{install.at, install.behind, *install.rdi};
+  return ContextInstall{install.at, *install.rdi};
 }
 
 }  // namespace clew::analysis

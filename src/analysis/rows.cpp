@@ -9,6 +9,7 @@ namespace clew::analysis {
 namespace {
 
 constexpr clew_rule kNone = 0;
+constexpr size_t kSystemCallBytes = 2;
 
 void append(std::vector<Row>& rows, uint64_t address, clew_rule rule) {
   if (!rows.empty() && rows.back().rule == rule) return;
@@ -174,6 +175,21 @@ bool begins_with(std::span<const std::byte> code, std::initializer_list<uint8_t>
                     [](uint8_t a, std::byte b) { return a == std::to_integer<uint8_t>(b); });
 }
 
+std::vector<Row> child_rows(std::span<const std::byte> code, uint64_t address) {
+  std::vector<Row> rows;
+  const clew_rule entry = rule_of(FrameState::entry());
+  for (const Row& row : function_rows(code, address, true, {}, nullptr)) {
+    if (row.rule != entry) {
+      append(rows, row.address, row.rule);
+      continue;
+    }
+    if (row.address == address) append(rows, address, entry);
+    append(rows, std::max<uint64_t>(row.address, address + kSystemCallBytes),
+           clew_rule_make(CLEW_CFA_CHILD, CLEW_RSP, clew_rule_offset(entry), CLEW_BP_UNCHANGED, 0, false));
+  }
+  return rows;
+}
+
 size_t signal_return_length(std::span<const std::byte> code) {
   if (begins_with(code, {0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05})) return 9;  // mov $15, %rax; syscall
   if (begins_with(code, {0xb8, 0x0f, 0, 0, 0, 0x0f, 0x05})) return 7;              // mov $15, %eax; syscall
@@ -206,10 +222,14 @@ std::vector<Row> rows(Code kind, std::span<const std::byte> code, uint64_t addre
       return start_rows(code, address);
     case Code::kSignalReturn:
       return signal_return_rows(code, address);
+    case Code::kChild:
+      return child_rows(code, address);
   }
   return {};
 }
 
 bool is_signal_return(std::span<const std::byte> code) { return signal_return_length(code) != 0; }
+
+bool is_system_call(std::span<const std::byte> code) { return begins_with(code, {0x0f, 0x05}); }
 
 }  // namespace clew::analysis

@@ -74,6 +74,9 @@ static inline uint32_t clew_step_by_rule(CLEW_CONTEXT context, const struct clew
       if (!CLEW_READ_U64(context, cfa, &cfa)) return CLEW_END_UNREADABLE;
       step->switched = true;
     }
+  } else if (kind == CLEW_CFA_CHILD) {
+    if (clew_known(state, CLEW_RAX) && state->value[CLEW_RAX] == 0) return CLEW_END_ROOT;
+    cfa = state->value[CLEW_RSP] + (uint64_t)(int64_t)clew_rule_offset(rule);
   } else if (kind == CLEW_CFA_PLT) {
     cfa = state->value[CLEW_RSP] + 8 +
           ((state->value[CLEW_RIP] & 15u) >= (uint32_t)clew_rule_offset(rule) ? 8u : 0u);

@@ -20,6 +20,10 @@ namespace {
 constexpr uint64_t kMaxSpan = uint64_t{1} << 32;
 constexpr uint64_t kAlignment = 16;  // of functions, in practice; what lies below it before one is padding
 
+// Sizes of swapcontext, which is looked for by its code: few functions without any frame are as long.
+constexpr uint64_t kLeastSwapBytes = 200, kMostSwapBytes = 400;
+constexpr size_t kContextSaveBytes = 16;
+
 using Range = elf::AddressRange;
 
 /// Defects by name, kept in order of appearance.
@@ -104,6 +108,7 @@ class Compiler {
                        const cfi::Fde& fde);
   uint32_t eh_return_program(const cfi::Section& section, cfi::Interpreter& interpreter, const cfi::Cie& cie,
                              const cfi::Fde& fde, uint32_t program);
+  uint32_t context_load_program(const cfi::Fde& fde, uint32_t program);
   bool in_text(uint64_t start, uint64_t& end) const;
   void resolve_overlaps();
   void fill_gaps();
@@ -200,16 +205,33 @@ uint32_t Compiler::eh_return_program(const cfi::Section& section, cfi::Interpret
   bool lands = false;
   for (auto row = rows.begin(); row != rows.end(); ++row) {
     if (row == epilogue) {
-      if (install && install->call >= framed_at) {
-        add(install->call, dictionary_.rule_of_install(framed, *install, false));
-        add(install->behind, dictionary_.rule_of_install(framed, *install, true));
-      }
+      if (install && install->call >= framed_at)
+        add(install->call, dictionary_.rule_of_install(framed, *install));
       lands = true;
     }
     lands &= row->second.cfa.kind == cfi::CfaKind::kRegister && row->second.cfa.reg != framed.cfa.reg;
     add(row->first, dictionary_.rule_of_row(section, row->second, lands ? CLEW_SAVES_EXACT : 0));
   }
   programs_.programs.push_back({first, static_cast<uint32_t>(programs_.rows.size() - first)});
+  return static_cast<uint32_t>(programs_.programs.size() - 1);
+}
+
+/// The program of one function whose CFI says that its return address lies at rsp throughout (`program`),
+/// where it may be one that takes on another context's stack: glibc's swapcontext.
+uint32_t Compiler::context_load_program(const cfi::Fde& fde, uint32_t program) {
+  std::array<std::byte, kMostSwapBytes> code;
+  std::span<std::byte> read = std::span(code).first(fde.size);
+  if (image_.read(fde.start, read.first(kContextSaveBytes)) != kContextSaveBytes ||
+      !analysis::saves_context(read.first(kContextSaveBytes)) || image_.read(fde.start, read) != read.size())
+    return program;
+  const std::optional<analysis::ContextLoad> load = analysis::context_load(read);
+  if (!load) return program;
+  const auto first = static_cast<uint32_t>(programs_.rows.size());
+  const uint16_t own = programs_.rows[programs_.programs[program].first].rule;
+  programs_.rows.push_back({0, own});
+  programs_.rows.push_back({static_cast<uint32_t>(load->begin), dictionary_.rule_of_load(*load)});
+  programs_.rows.push_back({static_cast<uint32_t>(load->end), own});
+  programs_.programs.push_back({first, 3});
   return static_cast<uint32_t>(programs_.programs.size() - 1);
 }
 
@@ -262,6 +284,8 @@ void Compiler::read_section(const elf::Section& section, bool debug_frame) {
     uint32_t program = program_of(source, interpreter, cie, fde);
     if (std::find(eh_returns_.begin(), eh_returns_.end(), program) != eh_returns_.end())
       program = eh_return_program(source, interpreter, cie, fde, program);
+    if (programs_.programs[program].count == 1 && fde.size >= kLeastSwapBytes && fde.size <= kMostSwapBytes)
+      program = context_load_program(fde, program);
     uint64_t start = fde.start;
     // The kernel returns into a signal trampoline's first instruction: the byte before it is looked up.
     if (cie.signal_frame && start != 0) {
@@ -341,11 +365,12 @@ void Compiler::analyse(analysis::Code kind, Range range) {
   // The kernel returns into a signal trampoline's first instruction: the byte before it is looked up.
   const bool unnamed = kind == analysis::Code::kUnnamed;
   const bool trampoline = (kind == analysis::Code::kFunction || unnamed) && analysis::is_signal_return(code);
+  if (trampoline) kind = analysis::Code::kSignalReturn;
+  if (unnamed && analysis::is_system_call(code)) kind = analysis::Code::kChild;
   // What is read is sorted by then, and no longer grows.
-  const std::vector<analysis::Row> rows =
-      analysis::rows(trampoline ? analysis::Code::kSignalReturn : kind, code, range.start,
-                     unnamed ? std::span<const uint64_t>(called_) : std::span<const uint64_t>(),
-                     unnamed ? nullptr : &called_);
+  const std::vector<analysis::Row> rows = analysis::rows(
+      kind, code, range.start, unnamed ? std::span<const uint64_t>(called_) : std::span<const uint64_t>(),
+      unnamed ? nullptr : &called_);
   const auto first = static_cast<uint32_t>(programs_.rows.size());
   bool any = false;
   for (const analysis::Row& row : rows) {
@@ -425,8 +450,8 @@ void Compiler::fill_gap(Range gap) {
   }
 }
 
-/// The program of the byte before code that is entered by a return to its first instruction, as the outermost
-/// frame of its stack (that byte is what is looked up then): of what declares itself outermost, and of
+/// The program of code that is entered by a return to its first instruction, as the outermost frame of its
+/// stack, and of the byte before (that is what is looked up then): of what declares itself outermost, and of
 /// makecontext's trampoline (glibc's __start_context), which older versions describe as an ordinary function.
 /// kNoRules for all other code.
 uint32_t Compiler::root_before(const Piece& piece) {
@@ -464,6 +489,7 @@ void Compiler::fill_gaps() {
           if (const uint32_t root = root_before(piece); root != kNoRules) {
             --pieces_[next - 1].end;
             analysed_.push_back({piece.start - 1, piece.start, root, 0});
+            piece.program = root;
           }
         } else {
           gaps.push_back({at, piece.start});

@@ -185,7 +185,7 @@ clew_rule Dictionary::cfa_of(const cfi::Section& section, const cfi::Cfa& cfa,
 uint16_t Dictionary::rule_of_analysis(clew_rule rule) {
   const uint32_t kind = clew_rule_kind(rule);
   if (kind == CLEW_CFA_NONE) return kNone;
-  if (kind == CLEW_CFA_REG || kind == CLEW_CFA_PLT) {
+  if (kind == CLEW_CFA_REG || kind == CLEW_CFA_PLT || kind == CLEW_CFA_CHILD) {
     const uint32_t list = list_of({}, CLEW_SAVES_ANALYSED);
     if (list == HashIndex::kNone) return kNone;
     rule = clew_rule_make(static_cast<clew_cfa_kind>(kind), clew_rule_register(rule), clew_rule_offset(rule),
@@ -194,16 +194,14 @@ uint16_t Dictionary::rule_of_analysis(clew_rule rule) {
   return number_of(rule);
 }
 
-uint16_t Dictionary::rule_of_install(const cfi::Row& row, const analysis::ContextInstall& install,
-                                     bool behind) {
+uint16_t Dictionary::rule_of_install(const cfi::Row& row, const analysis::ContextInstall& install) {
   std::array<clew_save, CLEW_REGISTERS> entries;
   size_t count = 0;
   for (unsigned reg = 0; reg < CLEW_REGISTERS; ++reg) {
     if (!row.present[reg] || row.registers[reg].kind != cfi::RuleKind::kOffset) continue;
     std::vector<std::byte> place;
-    if (behind && reg == CLEW_RIP) {
-      // The function's own slot: the epilogue stores the landing pad where the original is.
-      place = register_plus(row.cfa.reg, row.cfa.offset + row.registers[reg].value);
+    if (reg == CLEW_RIP) {
+      place = register_plus(row.cfa.reg, install.cfa_at + analysis::kContextReturn);
     } else {
       place = register_plus(row.cfa.reg,
                             install.cfa_at + analysis::kContextRegisters + 8 * static_cast<int>(reg));
@@ -213,9 +211,22 @@ uint16_t Dictionary::rule_of_install(const cfi::Row& row, const analysis::Contex
     if (expression == HashIndex::kNone) return kNone;
     entries[count++] = clew_save_make(CLEW_SAVE_EXPR_AT, reg, static_cast<int32_t>(expression));
   }
-  const uint32_t list = list_of({entries.data(), count}, 0);
+  const uint32_t list = list_of({entries.data(), count}, CLEW_SAVES_EXACT);
   if (list == HashIndex::kNone) return kNone;
   return number_of(clew_rule_make(CLEW_CFA_DEREF, row.cfa.reg, install.cfa_at, CLEW_BP_IN_SAVES, list, true));
+}
+
+uint16_t Dictionary::rule_of_load(const analysis::ContextLoad& load) {
+  std::array<clew_save, CLEW_REGISTERS> entries;
+  size_t count = 0;
+  for (const auto& [reg, offset] : load.registers) {
+    const uint32_t expression = expression_of(register_plus(load.base, offset));
+    if (expression == HashIndex::kNone) return kNone;
+    entries[count++] = clew_save_make(CLEW_SAVE_EXPR_AT, reg, static_cast<int32_t>(expression));
+  }
+  const uint32_t list = list_of({entries.data(), count}, CLEW_SAVES_EXACT);
+  if (list == HashIndex::kNone) return kNone;
+  return number_of(clew_rule_make(CLEW_CFA_REG, CLEW_RSP, 0, CLEW_BP_IN_SAVES, list, true));
 }
 
 uint16_t Dictionary::number_of(clew_rule rule) {

@@ -22,9 +22,12 @@ class Dictionary {
   /// counted in unsupported(), where a compact rule cannot say it.
   uint16_t rule_of_row(const cfi::Section& section, const cfi::Row& row, uint32_t flags);
 
-  /// The number of the rule by which a function steps to its target's frame while it installs that
-  /// (analysis::ContextInstall), or behind that. `row` is its own, with the CFA in a register.
-  uint16_t rule_of_install(const cfi::Row& row, const analysis::ContextInstall& install, bool behind);
+  /// The number of the rule by which a function steps to its target's landing pad from where it begins to
+  /// install that frame on (analysis::ContextInstall). `row` is its own, with the CFA in a register.
+  uint16_t rule_of_install(const cfi::Row& row, const analysis::ContextInstall& install);
+
+  /// The number of the rule by which code that loads a context steps to where that goes on.
+  uint16_t rule_of_load(const analysis::ContextLoad& load);
 
   /// The number of a rule from instruction analysis, marked so that its frames say how they were found.
   uint16_t rule_of_analysis(clew_rule rule);

@@ -186,6 +186,9 @@ RuleText describe(const Table& table, clew_rule rule) {
       break;
     case CLEW_CFA_SIGFRAME:
       return {"sigframe", "sigframe", "sigframe"};
+    case CLEW_CFA_CHILD:
+      text.cfa = "child:sp" + signed_text(offset);
+      break;
     default:
       text.cfa = "exp";
       break;

@@ -28,7 +28,6 @@ TEST(EhReturn, TheCallBeforeTheDebuggersHook) {
   const auto install = context_install(code, CLEW_RBP);
   ASSERT_TRUE(install);
   EXPECT_EQ(install->call, 9u);
-  EXPECT_EQ(install->behind, 14u);
   EXPECT_EQ(install->cfa_at, -0xa0);
 }
 

@@ -331,6 +331,25 @@ TEST(Start, TheDynamicLinkersOwn) {
   EXPECT_EQ(found[1].address, 0x1000 + code.size() - 1);
 }
 
+// glibc's clone: its CFI ends at the system call and goes on in the child.
+TEST(Child, BehindTheSystemCall) {
+  const auto code = bytes({0x0f, 0x05, 0x48, 0x85, 0xc0,  // syscall; test rax, rax
+                           0x7c, 0x03, 0x74, 0x01, 0xc3,  // jl +3; je +1; ret
+                           0x53, 0x5b, 0xc3});            // push rbx; pop rbx; ret
+  EXPECT_TRUE(is_system_call(code));
+  EXPECT_FALSE(is_system_call(std::span(code).subspan(2)));
+  EXPECT_FALSE(is_system_call({}));
+  const auto found = rows(Code::kChild, code, 0x1000);
+  ASSERT_EQ(found.size(), 4u);
+  EXPECT_EQ(clew_rule_kind(found[0].rule), static_cast<uint32_t>(CLEW_CFA_REG));
+  EXPECT_EQ(found[1].address, 0x1002u);
+  EXPECT_EQ(clew_rule_kind(found[1].rule), static_cast<uint32_t>(CLEW_CFA_CHILD));
+  EXPECT_EQ(clew_rule_offset(found[1].rule), 8);
+  EXPECT_EQ(clew_rule_kind(found[2].rule), static_cast<uint32_t>(CLEW_CFA_REG));
+  EXPECT_EQ(clew_rule_offset(found[2].rule), 16);
+  EXPECT_EQ(clew_rule_kind(found[3].rule), static_cast<uint32_t>(CLEW_CFA_CHILD));
+}
+
 TEST(SignalReturn, ByItsBytes) {
   EXPECT_TRUE(
       is_signal_return(bytes({0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05})));    // mov rax, 15; syscall

@@ -58,6 +58,21 @@ TEST(Step, RootAndNothing) {
   EXPECT_EQ(step({}, state, 0).result, static_cast<uint32_t>(CLEW_END_NO_RULE));
 }
 
+TEST(Step, BehindCloneTheChildIsOutermost) {
+  const clew_rule rule = clew_rule_make(CLEW_CFA_CHILD, CLEW_RSP, 8, 0, 0, false);
+  FakeMemory memory{{{0x7000, 0x11}}};
+  const auto child = step(memory, state_of({{CLEW_RSP, 0x7000}, {CLEW_RIP, 0x1000}, {CLEW_RAX, 0}}), rule);
+  EXPECT_EQ(child.result, static_cast<uint32_t>(CLEW_END_ROOT));
+  for (const uint64_t rax : {uint64_t{4711}, static_cast<uint64_t>(-11)}) {
+    const auto parent =
+        step(memory, state_of({{CLEW_RSP, 0x7000}, {CLEW_RIP, 0x1000}, {CLEW_RAX, rax}}), rule);
+    EXPECT_EQ(parent.result, CLEW_CONTINUE);
+    EXPECT_EQ(parent.state.value[CLEW_RIP], 0x11u);
+    EXPECT_EQ(parent.state.value[CLEW_RSP], 0x7008u);
+  }
+  EXPECT_EQ(step(memory, state_of({{CLEW_RSP, 0x7000}, {CLEW_RIP, 0x1000}}), rule).result, CLEW_CONTINUE);
+}
+
 TEST(Step, DereferencedCfa) {  // DRAP: CFA = *(rbp - 8), r10's value; another stack is allowed
   const auto out = step({{{0x70f8, 0x7300}, {0x72f8, 0x1234}}},
                         state_of({{CLEW_RSP, 0x7000}, {CLEW_RIP, 0x1000}, {CLEW_RBP, 0x7100}}),

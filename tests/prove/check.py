@@ -16,7 +16,8 @@ def main():
         arguments = arguments[3:]
     prove, *rest = arguments
     result = subprocess.run([prove, "--json", *rest], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
-    report = json.loads(result.stdout.splitlines()[-1])
+    # The command's own output, of any kind, comes before.
+    report = json.loads(result.stdout[result.stdout.rindex(b'{"instructions"') :])
     chains = report["right"] + report["wrong"] + sum(report["ended"].values())
     figures = {key: report[key] for key in ("instructions", "addresses", "right", "wrong", "ended", "peers")}
     print(json.dumps(figures))
