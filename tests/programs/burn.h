@@ -19,8 +19,14 @@
 /* After a call: the call is not the last thing that the function does, so it cannot become a jump. */
 #define AFTER_CALL __asm__ volatile("" ::: "memory")
 
+static double budget_s = 2;
+/* With a budget of 0 the work is done once and each loop runs a few times only: clew-prove executes every
+ * instruction singly. */
+#define TIMES(rounds) (budget_s == 0 && (rounds) > 4 ? 4 : (rounds))
+
 /* The leaf of most chains: `rounds` dependent steps, about a nanosecond each. */
 static LEVEL uint64_t burn(uint64_t rounds) {
+  rounds = TIMES(rounds);
   uint64_t x = rounds | 1;
   for (uint64_t i = 0; i < rounds; i++) {
     x = x * 6364136223846793005ull + 1442695040888963407ull;
@@ -29,7 +35,6 @@ static LEVEL uint64_t burn(uint64_t rounds) {
   return x;
 }
 
-static double budget_s = 2;
 static LEVEL double cpu_seconds(void) {
   struct timespec now;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
@@ -38,7 +43,9 @@ static LEVEL double cpu_seconds(void) {
 
 /* True until the process has used the CPU seconds that its first argument allows. */
 static LEVEL int time_left(void) {
-  int left = cpu_seconds() < budget_s;
+  static int asked;
+  int left = cpu_seconds() < budget_s || (budget_s == 0 && !asked);
+  asked = 1;
   AFTER_CALL;
   return left;
 }

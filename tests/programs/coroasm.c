@@ -40,6 +40,6 @@ int main(int argc, char** argv) {
   }
   while (time_left())
     for (int i = 0; i < kCoroutines; i++)
-      for (int turn = 0; turn < 10; turn++) resume(i);
+      for (int turn = 0; turn < TIMES(10); turn++) resume(i);
   return 0;
 }

@@ -37,7 +37,7 @@ static LEVEL uint64_t countdown(uint64_t n) { return n == 0 ? 0 : 1 + countdown(
 int main(int argc, char** argv) {
   read_budget(argc, argv);
   while (time_left())
-    for (uint64_t n = 0; n < 20000; n++)
+    for (uint64_t n = 0; n < (uint64_t)TIMES(20000); n++)
       sink += early_return(n) + saves_all(n) + pushes(n) + countdown(n & 7);
   return 0;
 }

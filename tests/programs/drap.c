@@ -46,6 +46,6 @@ static LEVEL void array_twice(unsigned n) {
 int main(int argc, char** argv) {
   read_budget(argc, argv);
   while (time_left())
-    for (unsigned n = 8; n < 2000; n += 97) array_twice(n);
+    for (unsigned n = 8; n < 2000; n += budget_s == 0 ? 970 : 97) array_twice(n);
   return 0;
 }

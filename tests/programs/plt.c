@@ -9,7 +9,7 @@ static volatile uint64_t sink;
 
 static LEVEL void plt_loop(void) {
   uint64_t x = 0;
-  for (int i = 0; i < 100000; i++) x = tiny_add(x, 3) + tiny_xor(x, 5) + tiny_saves(x, 7);
+  for (int i = 0; i < TIMES(100000); i++) x = tiny_add(x, 3) + tiny_xor(x, 5) + tiny_saves(x, 7);
   sink += x;
 }
 

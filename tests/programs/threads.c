@@ -10,7 +10,7 @@ static LEVEL void thread_leaf(uint64_t rounds) {
   AFTER_CALL;
 }
 static LEVEL void* thread_body(void* argument) {
-  for (int i = 0; i < 100; i++) thread_leaf(20000);
+  for (int i = 0; i < TIMES(100); i++) thread_leaf(20000);
   return argument;
 }
 static LEVEL void starter_leaf(void) {

@@ -5,7 +5,7 @@ static volatile uint64_t sink;
 
 static LEVEL void clock_loop(void) {
   struct timespec now;
-  for (int i = 0; i < 20000; i++) {
+  for (int i = 0; i < TIMES(20000); i++) {
     clock_gettime(i & 1 ? CLOCK_MONOTONIC : CLOCK_REALTIME, &now);
     sink += (uint64_t)now.tv_nsec;
   }

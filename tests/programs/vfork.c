@@ -22,7 +22,7 @@ static LEVEL void vfork_start(void) {
   waitpid(child, NULL, 0);
 }
 static LEVEL void vfork_many(void) {
-  for (int i = 0; i < 100; i++) {
+  for (int i = 0; i < TIMES(100); i++) {
     pid_t child = vfork();
     if (child == 0) _exit(0);
     waitpid(child, NULL, 0);
@@ -36,9 +36,9 @@ static LEVEL double all_seconds(void) {
 
 int main(int argc, char** argv) {
   read_budget(argc, argv);
-  while (all_seconds() < budget_s) {
-    for (int i = 0; i < 20; i++) vfork_start();
+  do {
+    for (uint64_t i = 0; i < (uint64_t)TIMES(20); i++) vfork_start();
     vfork_many();
-  }
+  } while (all_seconds() < budget_s);
   return 0;
 }
