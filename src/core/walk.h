@@ -120,9 +120,12 @@ static inline long clew_walk_frame(uint32_t index, void* argument) {
   walk->how = how;
   walk->flags = (walk->flags & CLEW_FRAME_GUESSED) | (step.exact ? (uint32_t)CLEW_FRAME_EXACT_PC : 0u);
   if (how == CLEW_HOW_FRAME_POINTER || (how == CLEW_HOW_ANALYSIS && !step.signal)) {
-    if (!CLEW_VOUCH(context, walk->state.value[CLEW_RIP]))
-      return clew_walk_stop(walk, found != CLEW_CONTINUE ? found : (uint32_t)CLEW_END_NOT_A_CALL,
-                            walk->state.value[CLEW_RIP]);
+    if (!CLEW_VOUCH(context, walk->state.value[CLEW_RIP])) {
+      uint32_t why = found;
+      if (why == CLEW_CONTINUE) why = CLEW_FIND(context, walk->state.value[CLEW_RIP], &code);
+      if (why == CLEW_CONTINUE) why = CLEW_END_NOT_A_CALL;
+      return clew_walk_stop(walk, why, walk->state.value[CLEW_RIP]);
+    }
     if (how == CLEW_HOW_FRAME_POINTER) walk->flags |= CLEW_FRAME_GUESSED;
   }
   return 0;

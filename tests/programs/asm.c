@@ -14,10 +14,10 @@ static LEVEL uint64_t called_back(uint64_t rounds) {
   AFTER_CALL;
   return x;
 }
-static LEVEL void in_leaf(void) { sink += asm_leaf(20000); }
-static LEVEL void in_pushes(void) { sink += asm_pushes(20000); }
-static LEVEL void in_frame_pointer(void) { sink += asm_frame_pointer(20000, called_back); }
-static LEVEL void in_calls(void) { sink += asm_calls(20000, called_back); }
+static LEVEL void in_leaf(void) { sink += asm_leaf((uint64_t)TIMES(20000)); }
+static LEVEL void in_pushes(void) { sink += asm_pushes((uint64_t)TIMES(20000)); }
+static LEVEL void in_frame_pointer(void) { sink += asm_frame_pointer((uint64_t)TIMES(20000), called_back); }
+static LEVEL void in_calls(void) { sink += asm_calls((uint64_t)TIMES(20000), called_back); }
 
 int main(int argc, char** argv) {
   read_budget(argc, argv);

@@ -14,9 +14,9 @@ static LEVEL uint64_t called_back(uint64_t rounds) {
   AFTER_CALL;
   return x;
 }
-static LEVEL void in_r9(void) { sink += cfa_in_r9(20000); }
-static LEVEL void in_slot(void) { sink += cfa_in_slot(20000, called_back); }
-static LEVEL void in_rbp_slot(void) { sink += cfa_in_rbp_slot(20000, called_back); }
+static LEVEL void in_r9(void) { sink += cfa_in_r9((uint64_t)TIMES(20000)); }
+static LEVEL void in_slot(void) { sink += cfa_in_slot((uint64_t)TIMES(20000), called_back); }
+static LEVEL void in_rbp_slot(void) { sink += cfa_in_rbp_slot((uint64_t)TIMES(20000), called_back); }
 
 int main(int argc, char** argv) {
   read_budget(argc, argv);

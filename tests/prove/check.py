@@ -26,6 +26,13 @@ def main():
         failures.append("the command was not followed from its first instruction on")
     if report["wrong"] != wrong or report["ended"]:
         failures.append(f"{wrong} wrong and none ended early were expected")
+    if "--faults" in rest:
+        faults = report["faults"]
+        print(json.dumps(faults))
+        if faults["wrong"] or not all(faults["ended"].get(reason) for reason in ("unreadable", "not-mapped", "not-executable")):
+            failures.append("a fault was answered wrongly, or never")
+        if not report["undetectable"]:
+            failures.append("no word became another return address")
     if {row["function"] for row in report["wrong_functions"]} != ({function} if function else set()):
         failures.append(f"wrong in {report['wrong_functions']}")
     if sum(row["count"] for row in report["wrong_functions"]) != wrong:

@@ -1,4 +1,4 @@
-// clew-prove [--json] [--sample N] [--threads] [--peer libunwind|libdw] -- CMD ARG...
+// clew-prove [--json] [--sample N] [--threads] [--faults] [--peer libunwind|libdw] -- CMD ARG...
 //
 // The command's output goes where it went; the report follows it: for people on stderr, JSON as one line on
 // stdout. Exit status: 0, 1 where a chain was wrong, 2 where the command could not be run.
@@ -79,6 +79,25 @@ void print_tally(const std::string& name, const Tally& tally) {
   fmt::print(stderr, "{}\n", tally.ended.empty() ? "" : ")");
 }
 
+void print_faults(const Report& report) {
+  const FaultTally& faults = report.faults;
+  uint64_t ended = sum(faults.ended),
+           all = faults.same + ended + faults.undetectable + faults.table + faults.wrong;
+  if (all == 0) return;
+  fmt::print(stderr,
+             "faults: {}, of which {} changed nothing, {} ended the walk, {} undetectable, {} behind no call "
+             "by a table's "
+             "rule, {} wrong\n",
+             all, faults.same, ended, faults.undetectable, faults.table, faults.wrong);
+  for (const auto& [reason, count] : faults.ended) fmt::print(stderr, "  {} {}\n", reason, count);
+  for (const auto& [pc, count] : faults.wrong_pcs) {
+    auto place = report.places.find(pc);
+    if (place == report.places.end()) continue;
+    fmt::print(stderr, "  {} wrong with a fault at 0x{:x} in {} of {}\n", count, place->second.address,
+               cli::printable(place->second.function), cli::printable(place->second.module));
+  }
+}
+
 void print_text(const Report& report) {
   if (WIFSIGNALED(report.status))
     fmt::print(stderr, "the command was killed by signal {}\n", WTERMSIG(report.status));
@@ -86,6 +105,7 @@ void print_text(const Report& report) {
              report.addresses, static_cast<double>(report.instructions) / std::max(report.seconds, 1e-9));
   print_tally("clew", report.clew);
   for (const auto& [name, tally] : report.peers) print_tally(name, tally);
+  print_faults(report);
   print_rows(rows_of(report, true));
   print_rows(rows_of(report, false));
   if (report.clew.unlisted > 0)
@@ -93,17 +113,23 @@ void print_text(const Report& report) {
                Tally::kMaxFindings);
 }
 
+std::string counts_json(const std::map<std::string, uint64_t>& counts) {
+  std::string json;
+  for (const auto& [reason, count] : counts)
+    json += fmt::format("{}{}:{}", json.empty() ? "" : ",", cli::json_string(reason), count);
+  return json;
+}
+
 std::string as_json(const Report& report) {
   std::string json =
-      fmt::format(R"({{"instructions":{},"addresses":{},"right":{},"wrong":{},"undetectable":0,"ended":{{)",
-                  report.instructions, report.addresses, report.clew.right, report.clew.wrong);
+      fmt::format(R"({{"instructions":{},"addresses":{},"right":{},"wrong":{},"undetectable":{},"ended":{{)",
+                  report.instructions, report.addresses, report.clew.right, report.clew.wrong,
+                  report.faults.undetectable);
+  json += counts_json(report.clew.ended);
+  json += fmt::format(R"(}},"faults":{{"same":{},"table":{},"wrong":{},"ended":{{{}}}}},"wrong_functions":[)",
+                      report.faults.same, report.faults.table, report.faults.wrong,
+                      counts_json(report.faults.ended));
   const char* comma = "";
-  for (const auto& [reason, count] : report.clew.ended) {
-    json += fmt::format("{}{}:{}", comma, cli::json_string(reason), count);
-    comma = ",";
-  }
-  json += R"(},"wrong_functions":[)";
-  comma = "";
   for (const Row& row : rows_of(report, true)) {
     json += fmt::format(R"({}{{"module":{},"function":{},"pc":"0x{:x}","count":{}}})", comma,
                         cli::json_string(row.place->module), cli::json_string(row.place->function),
@@ -128,6 +154,7 @@ int run(int argc, char** argv) {
   app.add_option("--sample", options.sample, "unwind at one of N instructions, chosen at random")
       ->check(CLI::PositiveNumber);
   app.add_flag("--threads", options.threads, "follow all threads, not only the first");
+  app.add_flag("--faults", options.faults, "at each right chain, break something and judge the walk again");
   app.add_option("--peer", options.peers, "judge libunwind or libdw at the same instructions")
       ->check([](const std::string& name) {
         return has_peer(name) ? "" : name + " is not built in: libunwind, libdw need their Debian packages";
@@ -155,7 +182,7 @@ int run(int argc, char** argv) {
       return 2;
     }
   }
-  return report->clew.wrong > 0 ? 1 : 0;
+  return report->clew.wrong > 0 || report->faults.wrong > 0 ? 1 : 0;
 }
 
 }  // namespace

@@ -85,6 +85,7 @@ class Prover {
   std::unordered_map<pid_t, std::unique_ptr<Thread>> threads_;
   std::vector<clew_frame> frames_ = std::vector<clew_frame>(kMaxFrames);
   std::vector<uint64_t> addresses_;
+  FaultInjector injector_;
   std::mt19937_64 random_{std::random_device{}()};
   uint64_t in_block_ = 0, chosen_ = 0;  // of the running block of `sample` instructions
 };
@@ -163,14 +164,24 @@ void Prover::judge(Thread& thread, const user_regs_struct& registers) {
     again = result.end != CLEW_END_ROOT && tracee_.refresh();
     if (again) continue;
     Chain chain{addresses_, result.end == CLEW_END_ROOT, clew_end_name(result.end)};
-    if (!thread.judge.judge(registers.rip, chain, callers)) describe(registers.rip);
+    if (!thread.judge.judge(registers.rip, chain, callers)) {
+      describe(registers.rip);
+    } else if (options_.faults && !just_begun) {
+      uint64_t wrong = report_.faults.wrong;
+      injector_.inject(tracee_, process::registers_of(registers), random_, report_.faults);
+      if (report_.faults.wrong > wrong) describe(registers.rip);
+    }
   }
   if (!peers_.empty() && peers_saw_maps_ != tracee_.maps_read()) {
     peers_saw_maps_ = tracee_.maps_read();
     for (const auto& peer : peers_) peer->remapped();
   }
-  for (size_t i = 0; i < peers_.size(); ++i)
-    thread.peer_judges[i].judge(registers.rip, peers_[i]->unwind(thread.tid), callers);
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    Chain chain = peers_[i]->unwind(thread.tid);
+    // A peer need not say that it has reached the root: libdw calls the dynamic linker's entry an error.
+    chain.at_root |= chain.addresses.size() == callers.size() + 1;
+    thread.peer_judges[i].judge(registers.rip, chain, callers);
+  }
 }
 
 /// Whether the kernel has just made the stack frame of a handler for the signal that was given (struct

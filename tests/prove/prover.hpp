@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "clew/result.hpp"
+#include "prove/fault.hpp"
 #include "prove/judge.hpp"
 
 namespace clew::prove {
@@ -14,6 +15,7 @@ struct Options {
   std::vector<std::string> command;
   uint64_t sample = 1;  // unwind at one of so many instructions, chosen at random among them
   bool threads = false;
+  bool faults = false;  // break something where a chain is right, and walk again
   std::vector<std::string> peers;
 };
 
@@ -29,6 +31,7 @@ struct Report {
   uint64_t instructions = 0;
   uint64_t addresses = 0;  // distinct ones of instructions
   Tally clew;
+  FaultTally faults;
   std::map<std::string, Tally> peers;
   std::map<uint64_t, Place> places;  // by address in memory, of clew's findings
   double seconds = 0;

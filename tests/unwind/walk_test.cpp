@@ -230,6 +230,11 @@ TEST(
   target.code.clear();
   walked = walk_from(target, kBare + 0x10, kStack, kStack + 0x40);
   EXPECT_EQ(walked.result.end, CLEW_END_NOT_A_CALL);
+  // Nor is a word that points at no code: where it points says why.
+  target.words[kStack + 0x48] = 0x10;
+  walked = walk_from(target, kBare + 0x10, kStack, kStack + 0x40);
+  EXPECT_EQ(walked.result.end, CLEW_END_NOT_MAPPED);
+  EXPECT_EQ(walked.result.end_detail, 0x10u);
   EXPECT_EQ(walked.frames.size(), 1u) << "an unvouched return address is never printed";
 }
 
