@@ -2,6 +2,7 @@
 #include "prove/fault.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "analysis/analysis.hpp"
@@ -43,6 +44,18 @@ bool is_right_end(Fault fault, uint32_t end) {
   return false;
 }
 
+std::string what(Fault fault, const Walked& right, const Walked& broken) {
+  constexpr std::array kNames = {"word unreadable", "word replaced", "mapping hidden"};
+  std::string text = std::string(kNames[static_cast<size_t>(fault)]) + ": " +
+                     std::to_string(right.frames.size()) + " frames became " +
+                     std::to_string(broken.frames.size()) + ", " + clew_end_name(broken.result.end);
+  for (size_t i = 0; i < broken.frames.size(); ++i)
+    if (i >= right.frames.size() || right.frames[i].pc != broken.frames[i].pc)
+      return text + ", first other one number " + std::to_string(i) + " by " +
+             clew_how_name(broken.frames[i].how);
+  return text;
+}
+
 }  // namespace
 
 bool FaultyTarget::read(uint64_t address, void* out, size_t size) {
@@ -63,7 +76,11 @@ Outcome judge_fault(Fault fault, const Walked& right, const Walked& broken, unwi
   while (same < common && right.frames[same].pc == broken.frames[same].pc) ++same;
   if (same == broken.frames.size()) {
     if (same == right.frames.size() && broken.result.end == right.result.end) return Outcome::kSame;
-    return is_right_end(fault, broken.result.end) ? Outcome::kEnded : Outcome::kPhantom;
+    // After a call of nothing: it tried the word on the stack because the frame's own code is not there.
+    const bool in_no_code =
+        !broken.frames.empty() && !is_code(broken.frames.back().pc, target) &&
+        (broken.result.end == CLEW_END_NOT_MAPPED || broken.result.end == CLEW_END_NOT_EXECUTABLE);
+    return in_no_code || is_right_end(fault, broken.result.end) ? Outcome::kEnded : Outcome::kPhantom;
   }
   Outcome outcome = Outcome::kUndetectable;
   for (const clew_frame& frame : broken.frames.subspan(same)) {
@@ -101,7 +118,8 @@ void FaultInjector::inject(unwind::Target& target, const unwind::Registers& regi
       faulty.replace_word(address, other);
   }
   const unwind::WalkResult result = unwind::walk(faulty, registers, broken_);
-  switch (judge_fault(fault, {frames, whole}, {std::span(broken_).first(result.frames), result}, target)) {
+  const Walked broken{std::span(broken_).first(result.frames), result};
+  switch (judge_fault(fault, {frames, whole}, broken, target)) {
     case Outcome::kSame:
       ++tally.same;
       return;
@@ -116,7 +134,7 @@ void FaultInjector::inject(unwind::Target& target, const unwind::Registers& regi
       return;
     case Outcome::kPhantom:
       ++tally.wrong;
-      ++tally.wrong_pcs[frames[0].pc];
+      tally.wrong_at.emplace(frames[0].pc, what(fault, {frames, whole}, broken));
       return;
   }
 }

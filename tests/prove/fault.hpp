@@ -67,7 +67,7 @@ Outcome judge_fault(Fault fault, const Walked& right, const Walked& broken, unwi
 struct FaultTally {
   uint64_t same = 0, undetectable = 0, table = 0, wrong = 0;
   std::map<std::string, uint64_t> ended;   // by reason
-  std::map<uint64_t, uint64_t> wrong_pcs;  // of leaves
+  std::map<uint64_t, std::string> wrong_at;  // by the leaf's pc, what happened at first
 };
 
 /// Walks from the registers, and again with one fault, which `random` chooses.

@@ -57,6 +57,18 @@ TEST(Fault, APartOfTheChainNeedsTheRightReason) {
   EXPECT_EQ(outcome(Fault::kHidden, {0x1002, 0x1015, 0x1025}, CLEW_END_NOT_MAPPED), Outcome::kEnded);
 }
 
+TEST(Fault, ACallOfNothingEndsWhereNothingIs) {
+  Fake target;
+  const std::vector<clew_frame> whole = {{0, 0, CLEW_HOW_REGISTERS, CLEW_FRAME_EXACT_PC},
+                                         {0x1015, 0, CLEW_HOW_TABLE, 0}};
+  auto with_end = [&](clew_end end) {
+    const std::span<const clew_frame> part(whole.data(), 1);
+    return judge_fault(Fault::kUnreadable, {whole, {2, CLEW_END_ROOT, 0}}, {part, {1, end, 0}}, target);
+  };
+  EXPECT_EQ(with_end(CLEW_END_NOT_MAPPED), Outcome::kEnded);
+  EXPECT_EQ(with_end(CLEW_END_NOT_A_CALL), Outcome::kPhantom);
+}
+
 TEST(Fault, AFrameMoreIsAPhantomUnlessACallPrecedesIt) {
   EXPECT_EQ(outcome(Fault::kFlipped, {0x1002, 0x1035, 0x1045}, CLEW_END_ROOT), Outcome::kUndetectable);
   EXPECT_EQ(outcome(Fault::kFlipped, {0x1002, 0x1035, 0x1048}, CLEW_END_ROOT), Outcome::kTable);

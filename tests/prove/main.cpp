@@ -90,11 +90,11 @@ void print_faults(const Report& report) {
              "rule, {} wrong\n",
              all, faults.same, ended, faults.undetectable, faults.table, faults.wrong);
   for (const auto& [reason, count] : faults.ended) fmt::print(stderr, "  {} {}\n", reason, count);
-  for (const auto& [pc, count] : faults.wrong_pcs) {
+  for (const auto& [pc, what] : faults.wrong_at) {
     auto place = report.places.find(pc);
     if (place == report.places.end()) continue;
-    fmt::print(stderr, "  {} wrong with a fault at 0x{:x} in {} of {}\n", count, place->second.address,
-               cli::printable(place->second.function), cli::printable(place->second.module));
+    fmt::print(stderr, "  wrong at 0x{:x} in {} of {}: {}\n", place->second.address,
+               cli::printable(place->second.function), cli::printable(place->second.module), what);
   }
 }
 
