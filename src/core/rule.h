@@ -41,12 +41,12 @@ enum clew_register {
 };
 
 enum clew_cfa_kind {
-  CLEW_CFA_NONE = 0,    /* nothing is known about this address */
-  CLEW_CFA_REG = 1,     /* CFA = register + offset */
-  CLEW_CFA_DEREF = 2,   /* CFA = *(register + offset) */
-  CLEW_CFA_PLT = 3,     /* CFA = rsp + 8 + ((rip & 15) >= N ? 8 : 0), N the offset field */
-  CLEW_CFA_EXPR = 4,    /* CFA = expression number `offset` of the table's pool */
-  CLEW_CFA_ROOT = 5,    /* the return address is undefined: the outermost frame */
+  CLEW_CFA_NONE = 0,     /* nothing is known about this address */
+  CLEW_CFA_REG = 1,      /* CFA = register + offset */
+  CLEW_CFA_DEREF = 2,    /* CFA = *(register + offset) */
+  CLEW_CFA_PLT = 3,      /* CFA = rsp + 8 + ((rip & 15) >= N ? 8 : 0), N the offset field */
+  CLEW_CFA_EXPR = 4,     /* CFA = expression number `offset` of the table's pool */
+  CLEW_CFA_ROOT = 5,     /* the return address is undefined: the outermost frame */
   CLEW_CFA_SIGFRAME = 6, /* rsp + offset is the kernel's struct ucontext: a signal trampoline */
   CLEW_CFA_CHILD = 7     /* behind clone(2): the outermost frame where rax is 0, else CFA = rsp + offset */
 };

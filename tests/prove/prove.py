@@ -4,6 +4,7 @@ prove.py BUILD_DIR [--json FILE] [NAME...]: prints one table row a case, then th
 peers that are built in."""
 
 import argparse
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -79,6 +80,9 @@ def main():
     parser.add_argument("--json", help="write the figures to this file too")
     parser.add_argument("names", nargs="*", help="cases; all of them without")
     arguments = parser.parse_args()
+    unknown = set(arguments.names) - {name for name, _, _ in cases(arguments.build, "")}
+    if unknown:
+        parser.error(f"no such case: {', '.join(sorted(unknown))}")
     work = tempfile.mkdtemp(prefix="clew-prove-")
     os.environ["CLEW_CACHE_DIR"] = work + "/cache"
     text = work + "/text"
@@ -86,12 +90,14 @@ def main():
     rows, failures, instructions, chains, lies = [], [], 0, 0, 0
     print("| program | instructions | addresses | clew | " + " | ".join(PEERS) + " |")
     print("|---|--:|--:|--:|" + "--:|" * len(PEERS))
-    for name, options, command in cases(arguments.build, text):
-        if arguments.names and name not in arguments.names:
-            continue
-        report = prove(arguments.build, options, command)
-        peers = prove(arguments.build, [*options, "--sample", str(PEER_SAMPLE), *(f"--peer={peer}" for peer in PEERS)],
-                      command)["peers"]
+    sampled = ["--sample", str(PEER_SAMPLE), *(f"--peer={peer}" for peer in PEERS)]
+    pool = concurrent.futures.ThreadPoolExecutor(os.cpu_count())
+    runs = [(name, pool.submit(prove, arguments.build, options, command),
+             pool.submit(prove, arguments.build, [*options, *sampled], command))
+            for name, options, command in cases(arguments.build, text)
+            if not arguments.names or name in arguments.names]
+    for name, every, judged in runs:
+        report, peers = every.result(), judged.result()["peers"]
         ours = {"right": report["right"], "wrong": report["wrong"], "ended": sum(report["ended"].values())}
         known = sum(row["count"] for row in report["wrong_functions"] if is_lie(row))
         if ours["wrong"] > known or ours["ended"]:
