@@ -82,7 +82,10 @@ std::vector<Symbol> Image::State::collect_symbols(std::span<const AddressRange> 
                                     [&](const Section& section) { return section.type == type; });
     if (table == from.sections.end()) return;
     if (table->link >= from.sections.size()) return defect("symbol tables without names");
+    const Section& string_table = from.sections[table->link];
     const Buffer raw = from.read_contents(*table);
+    // Names are the largest part of many files. Where few are wanted, each is read by itself.
+    const bool by_itself = !names && !from.memory && (string_table.flags & SHF_COMPRESSED) == 0;
     std::optional<Buffer> strings;
     // Names may overlap; how much of them is read in all is bounded, so that a crafted table costs no time.
     uint64_t budget = 0;
@@ -93,10 +96,21 @@ std::vector<Symbol> Image::State::collect_symbols(std::span<const AddressRange> 
       if (kind != STT_FUNC && kind != STT_GNU_IFUNC && kind != STT_NOTYPE) continue;
       if (!within(ranges, entry.st_value)) continue;
       if (kind == STT_NOTYPE && !in_executable_segment(entry.st_value)) continue;
+      if (by_itself && kind == STT_NOTYPE) {
+        // Of a label's name only the first characters count.
+        std::array<char, 3> begin{};
+        if (entry.st_name >= string_table.size) {
+          defect("symbols whose name lies outside the names");
+          continue;
+        }
+        from.read_file(string_table.offset + entry.st_name,
+                       std::as_writable_bytes(std::span(begin)).first(begin.size() - 1));
+        if (begin[0] == 0 || is_marker(begin.data())) continue;
+      }
       std::string_view symbol_name;
-      if (names || kind == STT_NOTYPE) {
+      if (names || (kind == STT_NOTYPE && !by_itself)) {
         if (!strings) {
-          strings = from.read_contents(from.sections[table->link]);
+          strings = from.read_contents(string_table);
           budget = add_saturated(strings->size * 16, raw.size * 16);
         }
         if (entry.st_name >= strings->size) {

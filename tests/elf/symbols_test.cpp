@@ -83,6 +83,28 @@ TEST(Symbols, PutGlobalAliasesFirstAndKeepBareLabels) {
   EXPECT_FALSE(labels.contains("__data_start"));
 }
 
+TEST(Symbols, AreTheSameWithoutNames) {
+  TemporaryDirectory directory;
+  for (const std::string& path : {compile_program(directory, "program", ""), std::string("/usr/bin/node")}) {
+    if (access(path.c_str(), R_OK) != 0) continue;
+    SCOPED_TRACE(path);
+    auto image = Image::open(path);
+    ASSERT_TRUE(image) << image.error();
+    std::set<std::pair<uint64_t, bool>> expected, found;  // address, whether it is a label
+    const elf::AddressRange everywhere{0, UINT64_MAX};
+    for (const elf::Symbol& symbol : image->symbols_in({&everywhere, 1}))
+      found.emplace(symbol.address, symbol.type == STT_NOTYPE);
+    for (const elf::Symbol& symbol : image->symbols()) {
+      const bool label = symbol.type == STT_NOTYPE;
+      // Of a function's aliases those that are labels are left out where names do not tell them apart.
+      if (!label || !expected.contains({symbol.address, false})) expected.emplace(symbol.address, label);
+    }
+    EXPECT_FALSE(expected.empty());
+    EXPECT_TRUE(found == expected) << found.size() << " " << expected.size();
+    EXPECT_TRUE(image->defects().empty());
+  }
+}
+
 TEST(Symbols, ComeFromDynsymWithoutSections) {
   const std::string path = "/lib/x86_64-linux-gnu/libc.so.6";
   if (access(path.c_str(), R_OK) != 0) GTEST_SKIP() << "needs " << path;
