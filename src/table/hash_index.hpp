@@ -55,18 +55,18 @@ class HashIndex {
       if (slot.number == kNone) {
         const uint32_t number = add();
         if (number == kNone) return kNone;
-        slot = {hash, number};
+        slot = {static_cast<uint32_t>(hash), number};
         if (++used_ * 2 > slots_.size()) grow();
         return number;
       }
-      if (slot.hash == hash && equal(slot.number)) return slot.number;
+      if (slot.hash == static_cast<uint32_t>(hash) && equal(slot.number)) return slot.number;
     }
     return add();
   }
 
  private:
   struct Slot {
-    uint64_t hash;
+    uint32_t hash;  // its low half
     uint32_t number;
   };
 
