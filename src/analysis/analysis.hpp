@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <utility>
@@ -32,6 +33,19 @@ enum class Code : uint8_t {
   kChild          // syscall, in what describes itself up to there: clone(2), whose child has another stack
 };
 
+class FunctionFlow;
+
+/// Memory that rows() works in. Kept from one piece of code to the next, it is asked for once.
+class Workspace {
+ public:
+  Workspace();
+  ~Workspace();
+  FunctionFlow& flow() { return *flow_; }
+
+ private:
+  std::unique_ptr<FunctionFlow> flow_;
+};
+
 /// Rows for `code`, which lies at `address`; no two neighbours have the same rule. Addresses that the
 /// analysis cannot vouch for get CLEW_CFA_NONE.
 ///
@@ -54,7 +68,8 @@ enum class Code : uint8_t {
 /// `called`, sorted: addresses that other code calls or takes. kUnnamed enters the functions that begin
 /// there. `calls`, if given, grows by those outside `code` that it calls or takes.
 std::vector<Row> rows(Code kind, std::span<const std::byte> code, uint64_t address,
-                      std::span<const uint64_t> called = {}, std::vector<uint64_t>* calls = nullptr);
+                      std::span<const uint64_t> called = {}, std::vector<uint64_t>* calls = nullptr,
+                      Workspace* workspace = nullptr);
 
 /// Whether `code` begins with the signal return sequence (x86-64: mov $15, %eax or %rax; syscall).
 bool is_signal_return(std::span<const std::byte> code);

@@ -12,7 +12,7 @@ constexpr std::array<uint32_t, 6> kCalleeSaved = {CLEW_RBX, CLEW_RBP, CLEW_R12, 
 
 /// mov reg, [base + n].
 bool is_load(const Instruction& in) {
-  return in.is(0x8b) && in.wide && in.is_memory_form() && in.memory().plain &&
+  return in.is(0x8b) && in.wide() && in.is_memory_form() && in.memory().plain &&
          in.memory().index == kNoRegister && in.memory().base < kGeneralRegisters &&
          in.reg() < kGeneralRegisters;
 }
@@ -60,8 +60,8 @@ bool saves_context(std::span<const std::byte> code) {
   Instruction in;
   if (!decode(code, in)) return false;
   // endbr64
-  if (in.is_0f(0x1e) && in.repeat && !decode(code.subspan(in.length), in)) return false;
-  return in.is(0x89) && in.wide && in.is_memory_form() && in.reg() == kRbx && in.memory().plain &&
+  if (in.is_0f(0x1e) && in.repeat() && !decode(code.subspan(in.length), in)) return false;
+  return in.is(0x89) && in.wide() && in.is_memory_form() && in.reg() == kRbx && in.memory().plain &&
          in.memory().base == kRdi && in.memory().index == kNoRegister;
 }
 

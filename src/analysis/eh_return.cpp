@@ -18,7 +18,7 @@ std::optional<ContextInstall> context_install(std::span<const std::byte> code, u
     int64_t target = 0;
     if (flow_of(in, target) == Flow::kCall) {
       calls = {calls[1], Call{at, at + in.length, {}, {}}};
-    } else if (in.is(0x8b) && in.wide && in.is_memory_form()) {
+    } else if (in.is(0x8b) && in.wide() && in.is_memory_form()) {
       const Memory memory = in.memory();
       if (memory.plain && memory.index == kNoRegister && memory.base < kGeneralRegisters &&
           dwarf_register(memory.base) == base) {

@@ -19,23 +19,26 @@ Value moved(const Value& value, int64_t by) {
                                                                           : Value{};
 }
 
-// The CFA-relative place of a memory operand.
-std::optional<int32_t> place(const FrameState& state, const Memory& memory) {
-  if (!memory.plain || memory.base >= kGeneralRegisters || memory.index != kNoRegister) return std::nullopt;
-  Value value = moved(state.registers[memory.base], memory.displacement);
+// The CFA-relative place that base + offset is.
+std::optional<int32_t> place(const FrameState& state, const Effect& effect) {
+  const Value value = moved(state.get(effect.base), effect.offset);
   if (value.kind != Value::kCfa) return std::nullopt;
   return value.offset;
 }
 
-void store(FrameState& state, int32_t at, int32_t size, const Value& value) {
-  bool covers_return = at < 0 && at + size > -8;
-  if (covers_return) state.return_intact = at == -8 && size == 8 && value.kind == Value::kReturnAddress;
+// True if the state changed.
+bool store(FrameState& state, int32_t at, int32_t size, const Value& value) {
+  const int32_t slot = state.rbp_slot;
+  const bool intact = state.return_intact;
+  if (at < 0 && at + size > -8)
+    state.return_intact = at == -8 && size == 8 && value.kind == Value::kReturnAddress;
   if (value.kind == Value::kCallerRbp && size == 8 && at < -8) {
     // Pushed again, to align the stack: the first place is the one that it will be popped from.
-    if (state.rbp_slot == 0 || at > -state.rbp_slot) state.rbp_slot = -at;
-    return;
+    if (slot == 0 || at > -slot) state.rbp_slot = -at;
+  } else if (slot != 0 && at < -slot + 8 && at + size > -slot) {
+    state.rbp_slot = 0;
   }
-  if (state.rbp_slot && at < -state.rbp_slot + 8 && at + size > -state.rbp_slot) state.rbp_slot = 0;
+  return state.rbp_slot != slot || state.return_intact != intact;
 }
 
 Value load(const FrameState& state, int32_t at) {
@@ -44,31 +47,19 @@ Value load(const FrameState& state, int32_t at) {
   return {};
 }
 
-Value value_of(const FrameState& state, uint8_t reg) {
-  return reg < kGeneralRegisters ? state.registers[reg] : Value{};
-}
-
 void push(FrameState& state, const Value& value, int32_t size = 8) {
-  Value& rsp = state.registers[kRsp];
-  rsp = moved(rsp, -size);
-  if (rsp.kind == Value::kCfa) store(state, rsp.offset, size, value);
+  state.set(kRsp, moved(state.rsp(), -size));
+  if (state.rsp().kind == Value::kCfa) store(state, state.rsp().offset, size, value);
 }
 
 Value pop(FrameState& state, int32_t size = 8) {
-  Value& rsp = state.registers[kRsp];
-  Value value = rsp.kind == Value::kCfa && size == 8 ? load(state, rsp.offset) : Value{};
-  rsp = moved(rsp, size);
-  return value;
-}
-
-void set(FrameState& state, uint8_t reg, const Value& value) {
-  if (reg < kGeneralRegisters) state.registers[reg] = value;
+  const Value rsp = state.rsp();
+  state.set(kRsp, moved(rsp, size));
+  return rsp.kind == Value::kCfa && size == 8 ? load(state, rsp.offset) : Value{};
 }
 
 constexpr uint16_t kScratch =
     1u << kRax | 1u << kRcx | 1u << kRdx | 1u << kRsi | 1u << kRdi | 0xf00;  // r8..r11
-
-int32_t push_size(const Instruction& in) { return in.operand16 && !in.wide ? 2 : 8; }
 
 bool caller_rbp_only_in_rbp(const FrameState& state) {
   const auto holds = [](const Value& value) { return value.kind == Value::kCallerRbp; };
@@ -76,229 +67,243 @@ bool caller_rbp_only_in_rbp(const FrameState& state) {
          std::count_if(state.registers.begin(), state.registers.end(), holds) == 1;
 }
 
-// Instructions that move known values about; false if `in` is none of them.
-bool step_known(FrameState& state, const Instruction& in) {
-  if (in.encoding != Encoding::kLegacy) return false;
-  if (in.map == Map::k0F) {
-    switch (in.opcode) {
-      case 0xa0:
-      case 0xa8:
-        push(state, {}, push_size(in));
-        return true;  // push fs, gs
-      case 0xa1:
-      case 0xa9:
-        pop(state, push_size(in));
-        return true;
-      default:
-        return false;
-    }
-  }
-  if (in.map != Map::kOneByte) return false;
-  uint8_t op = in.opcode;
-  if (op >= 0x50 && op < 0x58) {
-    push(state, value_of(state, in.opcode_register()), push_size(in));
-    return true;
-  }
-  if (op >= 0x58 && op < 0x60) {
-    Value value = pop(state, push_size(in));
-    set(state, in.opcode_register(), value);
-    return true;
-  }
-  switch (op) {
-    case 0x68:
-    case 0x6a:
-    case 0x9c:
-      push(state, {}, push_size(in));
-      return true;
-    case 0x9d:
-      pop(state, push_size(in));
-      return true;
-    case 0x8f: {
-      Value value = pop(state, push_size(in));
-      if (in.is_register_form()) {
-        set(state, in.rm(), value);
-      } else if (auto at = place(state, in.memory())) {
-        store(state, *at, push_size(in), value);  // the address is taken behind the pop
-      }
-      return true;
-    }
-    case 0xff:
-      if (in.digit() != 6) return false;
-      if (in.is_register_form()) {
-        push(state, value_of(state, in.rm()), push_size(in));
-      } else {
-        auto at = place(state, in.memory());
-        push(state, at ? load(state, *at) : Value{}, push_size(in));
-      }
-      return true;
-    case 0x89:
-    case 0x88:
-    case 0xc7:
-    case 0xc6:
-      if (in.is_memory_form()) {
-        if (auto at = place(state, in.memory())) {
-          int32_t size = op == 0x88 || op == 0xc6 ? 1 : in.wide ? 8 : in.operand16 ? 2 : 4;
-          store(state, *at, size, op == 0x89 && size == 8 ? value_of(state, in.reg()) : Value{});
-        }
-        return true;
-      }
-      if (op != 0x89 || !in.wide) return false;
-      set(state, in.rm(), value_of(state, in.reg()));
-      return true;
-    case 0x8b:
-      if (!in.wide) return false;
-      if (in.is_register_form()) {
-        set(state, in.reg(), value_of(state, in.rm()));
-      } else {
-        auto at = place(state, in.memory());
-        set(state, in.reg(), at ? load(state, *at) : Value{});
-      }
-      return true;
-    case 0x87: {
-      if (!in.wide || !in.is_register_form()) return false;
-      Value value = value_of(state, in.reg());
-      set(state, in.reg(), value_of(state, in.rm()));
-      set(state, in.rm(), value);
-      return true;
-    }
-    case 0x8d: {
-      if (!in.wide) return false;
-      auto at = place(state, in.memory());
-      set(state, in.reg(), at ? cfa_plus(*at) : Value{});
-      return true;
-    }
-    case 0x81:
-    case 0x83:
-      if (!in.wide || !in.is_register_form() || (in.digit() != 0 && in.digit() != 5)) return false;
-      set(state, in.rm(), moved(value_of(state, in.rm()), in.digit() == 0 ? in.immediate : -in.immediate));
-      return true;
-    case 0xc9: {  // leave
-      state.registers[kRsp] = state.registers[kRbp];
-      Value value = pop(state);
-      set(state, kRbp, value);
-      return true;
-    }
-    case 0xc8: {  // enter size, 0; nested procedures copy frame pointers too
-      if (in.second_immediate != 0 || in.operand16) return false;
-      push(state, state.rbp());
-      state.registers[kRbp] = state.rsp();
-      state.registers[kRsp] = moved(state.rsp(), -(in.immediate & 0xffff));
-      return true;
-    }
-    case 0x31:
-    case 0x33:
-      if (!in.is_register_form() || in.reg() != kRbp || in.rm() != kRbp || in.operand16) return false;
-      set(state, kRbp, caller_rbp_only_in_rbp(state) ? Value{0, Value::kOutermost} : Value{});
-      return true;
-    default:
-      return false;
-  }
+Effect on_register(Effect::Kind kind, uint8_t reg, uint8_t base = kNoRegister, int32_t offset = 0) {
+  Effect effect;
+  effect.kind = kind;
+  effect.reg = reg;
+  effect.base = base;
+  effect.offset = offset;
+  return effect;
+}
+
+Effect on_memory(Effect::Kind kind, uint8_t reg, const Instruction& in) {
+  const Memory memory = in.memory();
+  const bool followed = memory.plain && memory.index == kNoRegister;
+  return on_register(kind, reg, followed ? memory.base : kNoRegister, memory.displacement);
+}
+
+Effect of_size(Effect effect, int32_t size) {
+  effect.size = static_cast<uint8_t>(size);
+  return effect;
 }
 
 }  // namespace
 
-uint16_t FrameState::known() const {
-  unsigned mask = 0;
-  for (unsigned reg = 0; reg < kGeneralRegisters; ++reg)
-    mask |= (registers[reg].kind != Value::kUnknown ? 1u : 0u) << reg;
-  return static_cast<uint16_t>(mask);
+Effect effect_of(const Instruction& in) {
+  if (in.encoding != Encoding::kLegacy) return {};
+  const uint8_t op = in.opcode;
+  const int32_t stack_size = in.operand16() && !in.wide() ? 2 : 8;
+  if (in.map == Map::k0F) {
+    const bool push_segment = op == 0xa0 || op == 0xa8;
+    const bool pop_segment = op == 0xa1 || op == 0xa9;
+    if (!push_segment && !pop_segment) return {};
+    return of_size(on_register(push_segment ? Effect::kPush : Effect::kPop, kNoRegister), stack_size);
+  }
+  if (in.map != Map::kOneByte) return {};
+  switch (op) {
+    case 0x50:
+    case 0x51:
+    case 0x52:
+    case 0x53:
+    case 0x54:
+    case 0x55:
+    case 0x56:
+    case 0x57:
+      return of_size(on_register(Effect::kPush, in.opcode_register()), stack_size);
+    case 0x58:
+    case 0x59:
+    case 0x5a:
+    case 0x5b:
+    case 0x5c:
+    case 0x5d:
+    case 0x5e:
+    case 0x5f:
+      return of_size(on_register(Effect::kPop, in.opcode_register()), stack_size);
+    case 0x68:
+    case 0x6a:
+    case 0x9c:
+      return of_size(on_register(Effect::kPush, kNoRegister), stack_size);
+    case 0x9d:
+      return of_size(on_register(Effect::kPop, kNoRegister), stack_size);
+    case 0x8f:
+      if (in.is_register_form()) return of_size(on_register(Effect::kPop, in.rm()), stack_size);
+      return of_size(on_memory(Effect::kPopTo, kNoRegister, in), stack_size);
+    case 0xff:
+      if (in.digit() != 6) return {};
+      if (in.is_register_form()) return of_size(on_register(Effect::kPush, in.rm()), stack_size);
+      return of_size(on_memory(Effect::kPushFrom, kNoRegister, in), stack_size);
+    case 0xe8:  // call next; pop: a way to read rip, not a call
+      return in.immediate == 0 ? on_register(Effect::kPush, kNoRegister) : Effect{};
+    case 0x88:
+    case 0xc6:
+      return in.is_memory_form() ? of_size(on_memory(Effect::kStore, kNoRegister, in), 1) : Effect{};
+    case 0x89:
+    case 0xc7: {
+      const bool full = op == 0x89 && in.wide();
+      if (!in.is_memory_form()) return full ? on_register(Effect::kCopy, in.rm(), in.reg()) : Effect{};
+      const int32_t size = in.wide() ? 8 : in.operand16() ? 2 : 4;
+      return of_size(on_memory(Effect::kStore, full ? in.reg() : kNoRegister, in), size);
+    }
+    case 0x8b:
+      if (!in.wide()) return {};
+      return in.is_register_form() ? on_register(Effect::kCopy, in.reg(), in.rm())
+                                   : on_memory(Effect::kLoad, in.reg(), in);
+    case 0x87:
+      return in.wide() && in.is_register_form() ? on_register(Effect::kSwap, in.reg(), in.rm()) : Effect{};
+    case 0x8d:
+      return in.wide() ? on_memory(Effect::kAddress, in.reg(), in) : Effect{};
+    case 0x81:
+    case 0x83: {
+      if (!in.wide() || !in.is_register_form() || (in.digit() != 0 && in.digit() != 5)) return {};
+      const int64_t by = in.digit() == 0 ? in.immediate : -in.immediate;
+      if (by > kFarthest || by < -kFarthest) return {};
+      return on_register(Effect::kAddress, in.rm(), in.rm(), static_cast<int32_t>(by));
+    }
+    case 0xc9:
+      return on_register(Effect::kLeave, kNoRegister);
+    case 0xc8:  // enter size, 0; nested procedures copy frame pointers too
+      if (in.second_immediate != 0 || in.operand16()) return {};
+      return on_register(Effect::kEnter, kNoRegister, kNoRegister,
+                         static_cast<int32_t>(in.immediate & 0xffff));
+    case 0x31:
+    case 0x33:
+      if (!in.is_register_form() || in.reg() != kRbp || in.rm() != kRbp || in.operand16()) return {};
+      return on_register(Effect::kClearRbp, kRbp);
+    default:
+      return {};
+  }
+}
+
+uint16_t used_registers(const Effect& effect) {
+  constexpr uint16_t kSp = 1u << kRsp, kBp = 1u << kRbp;
+  const auto bit = [](uint8_t reg) { return reg < kGeneralRegisters ? 1u << reg : 0u; };
+  unsigned used = 0;
+  switch (effect.kind) {
+    case Effect::kNone:
+      break;
+    case Effect::kPush:
+      used = kSp | bit(effect.reg);
+      break;
+    case Effect::kPushFrom:
+    case Effect::kPopTo:
+      used = kSp | bit(effect.base);
+      break;
+    case Effect::kPop:
+      used = kSp;
+      break;
+    case Effect::kStore:
+    case Effect::kLoad:
+    case Effect::kCopy:
+    case Effect::kAddress:
+      used = bit(effect.base);
+      break;
+    case Effect::kSwap:
+      used = bit(effect.reg) | bit(effect.base);
+      break;
+    case Effect::kLeave:
+    case Effect::kEnter:
+      used = kSp | kBp;
+      break;
+    case Effect::kClearRbp:
+      used = kBp;
+      break;
+  }
+  return static_cast<uint16_t>(used);
+}
+
+bool apply(FrameState& state, const Effect& effect) {
+  const auto assign = [&](const Value& value) {
+    if (state.get(effect.reg) == value) return false;
+    state.set(effect.reg, value);
+    return true;
+  };
+  switch (effect.kind) {
+    case Effect::kNone:
+      return false;
+    case Effect::kPush:
+      push(state, state.get(effect.reg), effect.size);
+      return true;
+    case Effect::kPushFrom: {
+      const auto at = place(state, effect);
+      push(state, at ? load(state, *at) : Value{}, effect.size);
+      return true;
+    }
+    case Effect::kPop: {
+      const Value value = pop(state, effect.size);
+      state.set(effect.reg, value);
+      return true;
+    }
+    case Effect::kPopTo: {
+      const Value value = pop(state, effect.size);
+      if (const auto at = place(state, effect)) store(state, *at, effect.size, value);
+      return true;
+    }
+    case Effect::kStore: {
+      const auto at = place(state, effect);
+      return at && store(state, *at, effect.size, state.get(effect.reg));
+    }
+    case Effect::kLoad: {
+      const auto at = place(state, effect);
+      return assign(at ? load(state, *at) : Value{});
+    }
+    case Effect::kCopy:
+      return assign(state.get(effect.base));
+    case Effect::kSwap: {
+      const Value value = state.get(effect.reg);
+      state.set(effect.reg, state.get(effect.base));
+      state.set(effect.base, value);
+      return true;
+    }
+    case Effect::kAddress:
+      return assign(moved(state.get(effect.base), effect.offset));
+    case Effect::kLeave: {
+      state.set(kRsp, state.rbp());
+      const Value value = pop(state);
+      state.set(kRbp, value);
+      return true;
+    }
+    case Effect::kEnter:
+      push(state, state.rbp());
+      state.set(kRbp, state.rsp());
+      state.set(kRsp, moved(state.rsp(), -effect.offset));
+      return true;
+    case Effect::kClearRbp:
+      return assign(caller_rbp_only_in_rbp(state) ? Value{0, Value::kOutermost} : Value{});
+  }
+  return true;
 }
 
 void FrameState::forget(uint16_t mask) {
-  for (unsigned rest = mask; rest != 0; rest &= rest - 1)
+  for (unsigned rest = mask & known; rest != 0; rest &= rest - 1)
     registers[static_cast<unsigned>(std::countr_zero(rest))] = {};
+  known = static_cast<uint16_t>(known & ~mask);
 }
 
 FrameState FrameState::entry(int32_t pushed) {
   FrameState state;
-  state.registers[kRsp] = {-8 - pushed, Value::kCfa};
-  state.registers[kRbp] = {0, Value::kCallerRbp};
+  state.set(kRsp, {-8 - pushed, Value::kCfa});
+  state.set(kRbp, {0, Value::kCallerRbp});
   return state;
 }
 
 bool meet(FrameState& into, const FrameState& other) {
-  FrameState before = into;
-  for (unsigned reg = 0; reg < kGeneralRegisters; ++reg)
-    if (into.registers[reg] != other.registers[reg]) into.registers[reg] = {};
-  if (into.rbp_slot != other.rbp_slot) into.rbp_slot = 0;
-  into.return_intact = into.return_intact && other.return_intact;
-  return into != before;
-}
-
-void step(FrameState& state, const Instruction& in) {
-  int64_t target = 0;
-  switch (flow_of(in, target)) {
-    case Flow::kCall:
-      if (target == in.length) {  // call next; pop: a way to read rip, not a call
-        push(state, {});
-        return;
-      }
-      [[fallthrough]];
-    case Flow::kCallIndirect:
-      step_over_call(state);
-      return;
-    default:
-      break;
+  unsigned lost = 0;
+  for (unsigned rest = into.known; rest != 0; rest &= rest - 1) {
+    const auto reg = static_cast<unsigned>(std::countr_zero(rest));
+    if (into.registers[reg] != other.registers[reg]) lost |= 1u << reg;
   }
-  if (!step_known(state, in)) state.forget(written_registers(in));
+  into.forget(static_cast<uint16_t>(lost));
+  const bool slot_lost = into.rbp_slot != 0 && into.rbp_slot != other.rbp_slot;
+  if (slot_lost) into.rbp_slot = 0;
+  const bool return_lost = into.return_intact && !other.return_intact;
+  if (return_lost) into.return_intact = false;
+  return lost != 0 || slot_lost || return_lost;
 }
 
 void step_over_call(FrameState& state) {
   state.forget(kScratch);
   // Whatever lies below rsp belongs to the callee.
   if (state.rsp().kind == Value::kCfa && -state.rbp_slot < state.rsp().offset) state.rbp_slot = 0;
-}
-
-// For what step_known() knows; more than it uses does no harm.
-uint16_t used_registers(const Instruction& in) {
-  constexpr uint16_t kSp = 1u << kRsp, kBp = 1u << kRbp;
-  const auto bit = [](uint8_t reg) {
-    return reg < kGeneralRegisters ? static_cast<uint16_t>(1u << reg) : uint16_t{0};
-  };
-  const auto base = [&] {
-    const Memory memory = in.memory();
-    return memory.plain && memory.index == kNoRegister ? bit(memory.base) : uint16_t{0};
-  };
-  if (in.encoding != Encoding::kLegacy) return 0;
-  if (in.map == Map::k0F) {
-    const bool segment = in.opcode == 0xa0 || in.opcode == 0xa1 || in.opcode == 0xa8 || in.opcode == 0xa9;
-    return segment ? kSp : uint16_t{0};
-  }
-  if (in.map != Map::kOneByte) return 0;
-  if (in.opcode >= 0x50 && in.opcode < 0x58) return static_cast<uint16_t>(kSp | bit(in.opcode_register()));
-  if (in.opcode >= 0x58 && in.opcode < 0x60) return kSp;
-  switch (in.opcode) {
-    case 0x68:
-    case 0x6a:
-    case 0x9c:
-    case 0x9d:
-    case 0xe8:
-      return kSp;
-    case 0x8f:
-    case 0xff:
-      return static_cast<uint16_t>(kSp | (in.is_register_form() ? bit(in.rm()) : base()));
-    case 0x88:
-    case 0x89:
-    case 0xc6:
-    case 0xc7:
-      return in.is_memory_form() ? base() : bit(in.reg());
-    case 0x8b:
-    case 0x8d:
-      return in.is_register_form() ? bit(in.rm()) : base();
-    case 0x87:
-      return static_cast<uint16_t>(bit(in.reg()) | bit(in.rm()));
-    case 0x81:
-    case 0x83:
-      return in.is_register_form() ? bit(in.rm()) : uint16_t{0};
-    case 0xc8:
-    case 0xc9:
-      return kSp | kBp;
-    case 0x31:
-    case 0x33:
-      return in.is_register_form() && in.reg() == kRbp && in.rm() == kRbp ? kBp : uint16_t{0};
-    default:
-      return 0;
-  }
 }
 
 clew_rule rule_of(const FrameState& state) {

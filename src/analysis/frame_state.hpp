@@ -22,13 +22,21 @@ struct Value {
 };
 
 struct FrameState {
-  std::array<Value, kGeneralRegisters> registers{};  // numbered as encoded, X86
-  int32_t rbp_slot = 0;                              // the caller's rbp is at CFA - rbp_slot; 0: not saved
-  bool return_intact = true;                         // the return address is still at CFA - 8
+  std::array<Value, kGeneralRegisters>
+      registers{};            // numbered as encoded, X86; changed by set() and forget()
+  int32_t rbp_slot = 0;       // the caller's rbp is at CFA - rbp_slot; 0: not saved
+  uint16_t known = 0;         // bit r for register r that is not unknown
+  bool return_intact = true;  // the return address is still at CFA - 8
   bool operator==(const FrameState&) const = default;
 
-  /// Bit r for register r that is not unknown.
-  uint16_t known() const;
+  /// Of a register that nothing follows the value is unknown, and stays so.
+  Value get(uint8_t reg) const { return reg < kGeneralRegisters ? registers[reg] : Value{}; }
+  void set(uint8_t reg, const Value& value) {
+    if (reg >= kGeneralRegisters) return;
+    registers[reg] = value;
+    const unsigned others = known & ~(1u << reg);
+    known = static_cast<uint16_t>(others | (value.kind != Value::kUnknown ? 1u : 0u) << reg);
+  }
   /// Makes the registers of a mask unknown.
   void forget(uint16_t mask);
 
@@ -43,16 +51,43 @@ struct FrameState {
 /// What two ways to one place agree on. True if `into` lost anything.
 bool meet(FrameState& into, const FrameState& other);
 
-/// The state behind `instruction`. Calls return here: they pop what they pushed and destroy the psABI's
-/// scratch registers.
-void step(FrameState& state, const Instruction& instruction);
+/// What an instruction does with values that a state follows, other than to forget those of the registers
+/// that it writes (written_registers).
+struct Effect {
+  enum Kind : uint8_t {
+    kNone,
+    kPush,      // reg, or something unknown
+    kPushFrom,  // what lies at base + offset
+    kPop,       // into reg, or away
+    kPopTo,     // to base + offset, of behind the pop
+    kStore,     // reg, or something unknown, at base + offset
+    kLoad,      // reg from base + offset
+    kCopy,      // reg from base
+    kSwap,      // reg and base
+    kAddress,   // reg is base + offset
+    kLeave,
+    kEnter,  // with offset bytes of locals
+    kClearRbp,
+  };
+  Kind kind = kNone;
+  uint8_t reg = kNoRegister;
+  uint8_t base = kNoRegister;  // kNoRegister also for an address that is no register's plus a number
+  uint8_t size = 8;            // bytes pushed, popped or stored
+  int32_t offset = 0;
+};
 
-/// What step() does to a state for a call that returns.
+Effect effect_of(const Instruction& instruction);
+
+/// The registers, bit r for register r, that an effect makes use of. Where none of them is known, all that an
+/// instruction does is to forget those that it writes; it changes no others in any case.
+uint16_t used_registers(const Effect& effect);
+
+/// The state behind an instruction with an effect. True if the state changed.
+bool apply(FrameState& state, const Effect& effect);
+
+/// The state behind a call that returns: it popped what it pushed and destroyed the psABI's scratch
+/// registers.
 void step_over_call(FrameState& state);
-
-/// The registers, bit r for register r, whose values step() makes use of. Where none of them is known, all it
-/// does is to forget those that `instruction` writes (written_registers); it changes no others in any case.
-uint16_t used_registers(const Instruction& instruction);
 
 /// The rule that a state stands for: by rbp where it is set up as frame pointer (CFA-16, which holds the
 /// caller's), else by rsp, else by any register that is known. CLEW_CFA_NONE where the CFA, or the caller's

@@ -9,11 +9,11 @@ constexpr uint32_t kDisputed = 0xffffffff;
 // The register in which `in` makes a sum of two others: how compilers make the address of a jump table's
 // entry (add reg, reg; lea reg, [reg + reg]).
 uint8_t sum_of(const Instruction& in) {
-  if (in.wide && in.is_register_form()) {
+  if (in.wide() && in.is_register_form()) {
     if (in.is(0x01)) return in.rm();
     if (in.is(0x03)) return in.reg();
   }
-  if (in.wide && in.is(0x8d)) {
+  if (in.wide() && in.is(0x8d)) {
     Memory memory = in.memory();
     if (memory.base < kGeneralRegisters && memory.index != kNoRegister && memory.displacement == 0)
       return in.reg();
@@ -23,65 +23,98 @@ uint8_t sum_of(const Instruction& in) {
 
 // The register that `in` compares rsp with.
 uint8_t compared_with_rsp(const Instruction& in) {
-  if ((!in.is(0x39) && !in.is(0x3b)) || !in.wide || !in.is_register_form()) return kNoRegister;
+  if ((!in.is(0x39) && !in.is(0x3b)) || !in.wide() || !in.is_register_form()) return kNoRegister;
   if (in.reg() == kRsp) return in.rm();
   return in.rm() == kRsp ? in.reg() : kNoRegister;
 }
 }  // namespace
 
-FunctionFlow::FunctionFlow(std::span<const std::byte> code, uint64_t address)
-    : code_(code.first(std::min(code.size(), kMostCode))),
-      address_(address),
-      decoded_at_(code_.size()),
-      swept_targets_(code_.size()),
-      doubtful_calls_(code_.size()),
-      final_calls_(code_.size()),
-      steps_left_(kStepsPerByte * code_.size() + 64) {
-  constexpr size_t kUsualLength = 4;
-  decoded_.reserve(code_.size() / kUsualLength);
+void FunctionFlow::begin(std::span<const std::byte> code, uint64_t address) {
+  code_ = code.first(std::min(code.size(), kMostCode));
+  address_ = address;
+  steps_left_ = kStepsPerByte * code_.size() + 64;
+  at_.assign(code_.size(), 0);
+  decoded_.clear();
+  constexpr size_t kShortLength = 2;  // of instructions, on average; memory that is not touched costs none
+  decoded_.reserve(code_.size() / kShortLength);
+  swept_ = 0;
+  has_table_ = false;
+  outside_.clear();
+  taken_.clear();
+  call_targets_.clear();
+  after_ends_.clear();
+  entries_.clear();
+  branches_.clear();
+  banned_.clear();
+  queue_.clear();
+  clear_round();
   sweep();
 }
 
-void FunctionFlow::decode_at(size_t offset) {
-  Decoded& out = decoded_.emplace_back();
-  decoded_at_[offset] = static_cast<uint32_t>(decoded_.size());
+FunctionFlow::Decoded FunctionFlow::decode_one(std::span<const std::byte> code) {
+  Decoded out;
   Instruction in;
-  if (!decode(code_.subspan(offset), in)) return;
+  if (!decode(code, in)) return out;
   out.length = in.length;
   out.written = written_registers(in);
-  if (in.encoding != Encoding::kLegacy) return;  // none of these is anything of what follows
-  out.flow = flow_of(in, out.target);
-  if (out.flow == Flow::kJumpIndirect) {
-    out.table = in.notrack || (in.is_memory_form() && in.memory().index != kNoRegister);
-    if (in.is_register_form()) out.jumps_by = in.rm();
-  }
-  out.padding = is_padding(in);
-  if (in.map == Map::kOneByte) {
-    if (in.wide && in.opcode == 0x8d && in.mod() == 0 && (in.modrm & 7) == 5 && !in.address32) {
-      out.takes = true;
-      out.target = int64_t{in.length} + in.displacement;
+  if (in.encoding != Encoding::kLegacy) return out;  // none of these is anything of what follows
+  int64_t target = 0;
+  out.flow = flow_of(in, target);
+  out.relative = static_cast<int32_t>(target - in.length);
+  if (in.map == Map::k0F) {
+    out.padding = in.opcode == 0x1f;
+    out.not_zero = in.opcode == 0x85;
+  } else if (in.map == Map::kOneByte) {
+    switch (in.opcode) {
+      case 0x01:
+      case 0x03:
+        out.sum = sum_of(in);
+        break;
+      case 0x39:
+      case 0x3b:
+        out.other = compared_with_rsp(in);
+        break;
+      case 0x75:
+        out.not_zero = true;
+        break;
+      case 0x8d:
+        out.sum = sum_of(in);
+        out.takes = in.wide() && in.mod() == 0 && (in.modrm & 7) == 5 && !in.address32();
+        out.relative = in.displacement;
+        [[fallthrough]];
+      case 0x90:
+      case 0xcc:
+        out.padding = is_padding(in);
+        break;
+      case 0xff:
+        if (out.flow != Flow::kJumpIndirect) break;
+        out.table = in.notrack() || (in.is_memory_form() && in.memory().index != kNoRegister);
+        if (in.is_register_form()) out.other = in.rm();
+        break;
+      default:
+        break;
     }
-    out.sum = sum_of(in);
-    out.compared = compared_with_rsp(in);
   }
-  out.not_zero = in.is(0x75) || in.is_0f(0x85);
-  out.used = used_registers(in);
-  if (out.used != 0) {
-    out.full = static_cast<uint32_t>(full_.size());
-    full_.push_back(in);
-  }
+  out.effect = effect_of(in);
+  out.used = used_registers(out.effect);
+  return out;
 }
 
-FunctionFlow::Decoded& FunctionFlow::decoded(size_t offset) {
-  if (decoded_at_[offset] == 0) decode_at(offset);
-  return decoded_[decoded_at_[offset] - 1];
+void FunctionFlow::decode_at(size_t offset) {
+  decoded_.push_back(decode_one(code_.subspan(offset)));
+  at_[offset] = static_cast<uint32_t>(decoded_.size());
+  if (swept_ == 0) return;
+  const auto target = std::lower_bound(branches_.begin(), branches_.end(), offset,
+                                       [](const auto& branch, size_t to) { return branch.first < to; });
+  decoded_.back().branch_target = target != branches_.end() && target->first == offset;
+  places_.emplace_back();
 }
 
 // Finds branch and call targets, so that ways are known to meet there before the first one is followed.
 void FunctionFlow::sweep() {
   bool ended = false;
   for (size_t at = 0; at < code_.size();) {
-    const Decoded in = decoded(at);
+    const Decoded in = decoded_[index_at(at)];
     if (in.length == 0) {
       ++at;
       ended = false;
@@ -92,10 +125,13 @@ void FunctionFlow::sweep() {
       ended = false;
     }
     const Flow flow = in.flow;
-    int64_t to = static_cast<int64_t>(at) + in.target;
+    if (flow == Flow::kNext && !in.takes) {
+      at += in.length;
+      continue;
+    }
+    int64_t to = static_cast<int64_t>(at) + in.target();
     bool inside = to >= 0 && to < static_cast<int64_t>(code_.size());
     if ((flow == Flow::kBranch || flow == Flow::kJump) && inside) {
-      swept_targets_[static_cast<size_t>(to)] = true;
       branches_.emplace_back(static_cast<uint32_t>(to), static_cast<uint32_t>(at));
     }
     if (flow == Flow::kJumpIndirect) has_table_ = true;
@@ -103,10 +139,9 @@ void FunctionFlow::sweep() {
       const size_t behind = behind_padding(at + in.length);
       if (behind != at + in.length && behind < code_.size())
         after_ends_.push_back(static_cast<uint32_t>(behind));
-      doubtful_calls_[at] = (address_ + behind) % 16 == 0;
+      decoded_[index_at(at)].doubtful_call = (address_ + behind) % 16 == 0;
     }
-    if (flow == Flow::kCall && inside && in.target != in.length)
-      call_targets_.push_back(static_cast<uint32_t>(to));
+    if (flow == Flow::kCall && inside && in.relative != 0) call_targets_.push_back(static_cast<uint32_t>(to));
     if (flow == Flow::kCall && !inside) outside_.push_back(address_ + static_cast<uint64_t>(to));
     // Jump tables lie elsewhere, so that an address in code is a function's.
     if (in.takes) {
@@ -121,7 +156,12 @@ void FunctionFlow::sweep() {
       ended = true;
     at += in.length;
   }
+  swept_ = decoded_.size();
+  places_.reserve(decoded_.capacity());
+  places_.resize(swept_);
   std::sort(branches_.begin(), branches_.end());
+  for (const auto& [target, source] : branches_)
+    if (at_[target] != 0) decoded_[at_[target] - 1].branch_target = true;
   std::sort(after_ends_.begin(), after_ends_.end());
   after_ends_.erase(std::unique(after_ends_.begin(), after_ends_.end()), after_ends_.end());
   for (uint32_t taken : taken_) enter_if_begins(taken);
@@ -141,11 +181,6 @@ size_t FunctionFlow::behind_padding(size_t offset) {
   for (unsigned count = 0; count < kMostPadding && at < code_.size() && padding(at); ++count)
     at += length(at);
   return at;
-}
-
-uint32_t& FunctionFlow::block_at(size_t offset) {
-  targets_[offset] = true;
-  return decoded(offset).block;
 }
 
 void FunctionFlow::enter(size_t offset, const FrameState& state) {
@@ -170,7 +205,7 @@ void FunctionFlow::suspect(uint32_t call) {
 void FunctionFlow::arrive(int64_t offset, const FrameState& state, uint32_t last_call, uint32_t guess) {
   if (offset < 0 || offset >= static_cast<int64_t>(code_.size())) return;
   auto at = static_cast<size_t>(offset);
-  uint32_t& known = block_at(at);
+  uint32_t& known = places_[index_at(at)].block;
   if (known == 0) {
     blocks_.push_back({state, static_cast<uint32_t>(at), last_call, guess, true});
     known = static_cast<uint32_t>(blocks_.size());
@@ -202,17 +237,6 @@ void FunctionFlow::arrive(int64_t offset, const FrameState& state, uint32_t last
   queue_.push_back(known - 1);
 }
 
-void FunctionFlow::note(Decoded& place, uint32_t owner, clew_rule rule) {
-  if (place.owner == 0) reached_.push_back(static_cast<uint32_t>(&place - decoded_.data()));
-  if (place.owner == 0 || place.owner == owner) {
-    place.owner = owner;
-    place.rule = rule;
-  } else if (place.rule != rule) {  // overlapping blocks that do not agree
-    place.owner = kDisputed;
-    place.rule = 0;
-  }
-}
-
 // Of what was noted about a place only the last word counts: on the way to it, loops have states that do not
 // hold.
 template <class T>
@@ -239,21 +263,40 @@ void FunctionFlow::follow(uint32_t index, const std::function<void(size_t, const
   uint32_t last_call = blocks_[index].last_call;
   const uint32_t guess = blocks_[index].guess;
   blocks_[index].queued = false;
-  uint16_t known = state.known();
+  const uint32_t owner = index + 1;
   clew_rule rule = rule_of(state);
-  uint8_t sum = kNoRegister;       // holds base + entry of a jump table
+  uint32_t sums = 0;               // bit r: register r holds base + entry of a jump table
   uint8_t compared = kNoRegister;  // cmp rsp, register was the last instruction
   for (bool first = true; at < code_.size(); first = false) {
-    if (!first && targets_[at]) {
+    const uint32_t instruction = index_at(at);
+    Place& place = places_[instruction];
+    if (!first && meeting(instruction)) {
       arrive(static_cast<int64_t>(at), state, last_call, guess);
       return;
     }
-    Decoded& place = decoded(at);
-    if (steps_left_ == 0 || place.length == 0) return;
+    if (steps_left_ == 0 || decoded_[instruction].length == 0) return;
     --steps_left_;
-    note(place, index + 1, rule);
-    const Decoded in = place;  // others that are decoded meanwhile may move it
+    if (place.owner == 0 || place.owner == owner) {
+      place.owner = owner;
+      place.rule = rule;
+    } else if (place.rule != rule) {  // overlapping blocks that do not agree
+      place.owner = kDisputed;
+      place.rule = 0;
+    }
     if (observe) observe(at, state);
+    if (const Decoded& in = decoded_[instruction]; in.flow == Flow::kNext) {
+      if ((in.used & state.known) != 0) {
+        if (apply(state, in.effect)) rule = rule_of(state);
+      } else if ((in.written & state.known) != 0) {
+        state.forget(in.written);
+        rule = rule_of(state);
+      }
+      sums = in.sum != kNoRegister ? 1u << in.sum : sums & ~uint32_t{in.written};
+      compared = in.other;
+      at += in.length;
+      continue;
+    }
+    const Decoded in = decoded_[instruction];  // others that are decoded meanwhile may move it
     const auto here = static_cast<int64_t>(at);
     const size_t next = at + in.length;
     switch (in.flow) {
@@ -263,12 +306,12 @@ void FunctionFlow::follow(uint32_t index, const std::function<void(size_t, const
       case Flow::kStop:
         return;
       case Flow::kJump:
-        if (here + in.target < 0 || here + in.target >= static_cast<int64_t>(code_.size()))
+        if (here + in.target() < 0 || here + in.target() >= static_cast<int64_t>(code_.size()))
           leave(at, state, blocks_[index], last_call, false);
-        arrive(here + in.target, state, last_call, guess);
+        arrive(here + in.target(), state, last_call, guess);
         return;
       case Flow::kJumpIndirect: {
-        if (!in.table && (in.jumps_by == kNoRegister || in.jumps_by != sum)) {
+        if (!in.table && (in.other == kNoRegister || (sums >> in.other & 1) == 0)) {
           leave(at, state, blocks_[index], last_call, false);
           return;
         }
@@ -287,77 +330,66 @@ void FunctionFlow::follow(uint32_t index, const std::function<void(size_t, const
         return;
       }
       case Flow::kBranch:
-        arrive(here + in.target, state, last_call, guess);
+        arrive(here + in.target(), state, last_call, guess);
         // while (rsp != reg) probe the next page: behind the loop the two are equal.
         if (compared < kGeneralRegisters && in.not_zero && state.rsp().kind == Value::kUnknown) {
-          state.registers[kRsp] = state.registers[compared];
-          known = state.known();
+          state.set(kRsp, state.registers[compared]);
           rule = rule_of(state);
         }
         break;
       case Flow::kCall:
-      case Flow::kCallIndirect:
+      case Flow::kCallIndirect: {
+        // An indirect call is taken to return, as "call next" does, which is none.
+        const bool doubted = in.relative != 0;
         outermost_calls_ |= in.flow == Flow::kCallIndirect && state.rbp().kind == Value::kOutermost;
-        if (final_calls_[at]) return;
-        if (in.flow == Flow::kCall && in.target == in.length) {
-          step(state, full_[in.full]);
+        if (in.final_call) return;
+        if (in.effect.kind == Effect::kPush) {  // call next
+          apply(state, in.effect);
         } else {
           step_over_call(state);
         }
-        known = state.known();
         rule = rule_of(state);
-        if (in.target != in.length && (last_call == 0 || !doubtful_calls_[last_call - 1]))
+        if (doubted && (last_call == 0 || !decoded_[index_at(last_call - 1)].doubtful_call))
           last_call = static_cast<uint32_t>(at + 1);
-        if (size_t behind = behind_padding(next); behind != next && in.target != in.length) {
+        if (size_t behind = behind_padding(next); behind != next && doubted) {
           // Padding aligns what a branch, a jump table or another function's caller leads to.
-          if (behind < code_.size() && targets_[behind]) {
+          if (behind < code_.size() && meeting(index_at(behind))) {
             behind_calls_.push_back({static_cast<uint32_t>(behind), last_call, guess, state});
             return;
           }
           if (has_table_ || behind - next > 1) return;
         }
-        if (next < code_.size() && targets_[next]) {
+        if (next < code_.size() && meeting(index_at(next))) {
           behind_calls_.push_back({static_cast<uint32_t>(next), last_call, guess, state});
           return;
         }
         if ((address_ + next) % 16 == 0 && state.rsp().kind == Value::kCfa)
           aligned_calls_.push_back({static_cast<uint32_t>(at), state.rsp().offset});
         break;
-      case Flow::kNext: {
-        if ((in.used & known) != 0) {
-          step(state, full_[in.full]);
-          known = state.known();
-          rule = rule_of(state);
-        } else if ((in.written & known) != 0) {
-          state.forget(in.written);
-          known = static_cast<uint16_t>(known & ~in.written);
-          rule = rule_of(state);
-        }
-        if (in.sum != kNoRegister) {
-          sum = in.sum;
-        } else if (sum < kGeneralRegisters && (in.written >> sum & 1)) {
-          sum = kNoRegister;
-        }
-        break;
       }
+      case Flow::kNext:
+        break;
     }
-    compared = in.compared;
+    compared = kNoRegister;
     at = next;
   }
 }
 
 // push rbp; mov rbp, rsp, with endbr64 before it or without.
-bool FunctionFlow::looks_like_entry(size_t offset) const {
+bool FunctionFlow::looks_like_entry(size_t offset) {
+  // Most do not even end as one of the two does: in push's opcode, in endbr64's ModRM.
+  const auto last = std::to_integer<uint8_t>(code_[offset + std::max(length(offset), 1u) - 1]);
+  if (last != 0x55 && last != 0xfa) return false;
   Instruction in;
   if (!decode(code_.subspan(offset), in)) return false;
-  if (in.is_0f(0x1e) && in.repeat && in.modrm == 0xfa) {
+  if (in.is_0f(0x1e) && in.repeat() && in.modrm == 0xfa) {
     offset += in.length;
     if (!decode(code_.subspan(offset), in)) return false;
   }
-  if (!in.is(0x55) || in.base_high) return false;
+  if (!in.is(0x55) || in.base_high()) return false;
   if (!decode(code_.subspan(offset + in.length), in)) return false;
-  return in.wide && ((in.is(0x89) && in.modrm == 0xe5) || (in.is(0x8b) && in.modrm == 0xec)) &&
-         !in.reg_high && !in.base_high;
+  return in.wide() && ((in.is(0x89) && in.modrm == 0xe5) || (in.is(0x8b) && in.modrm == 0xec)) &&
+         !in.reg_high() && !in.base_high();
 }
 
 bool FunctionFlow::guess_at(size_t end) {
@@ -395,7 +427,7 @@ bool FunctionFlow::enter_unreached() {
   while (!behind_calls_.empty()) {
     auto [offset, last_call, guess, state] = behind_calls_.back();
     behind_calls_.pop_back();
-    const uint32_t known = decoded(offset).block;
+    const uint32_t known = places_[index_at(offset)].block;
     if (known != 0 && blocks_[known - 1].state.rsp() != state.rsp()) continue;
     if (std::binary_search(banned_.begin(), banned_.end(), offset)) continue;
     if (known == 0) fallen_into_.push_back(offset);
@@ -414,7 +446,8 @@ bool FunctionFlow::enter_unreached() {
     if (reached(offset)) continue;
     if (looks_like_entry(offset)) {
       arrive(offset, FrameState::entry());
-    } else if (swept_targets_[offset] || !guess_at(end)) {  // its state is the branch's, or unknown
+    } else if (decoded_[index_at(offset)].branch_target ||
+               !guess_at(end)) {  // its state is the branch's, or unknown
       continue;
     }
     return true;
@@ -448,8 +481,9 @@ bool FunctionFlow::ban_doubtful() {
       if (!agree || rsp < table_state_.rsp().offset) suspect(call + 1);
   }
   for (uint32_t call : suspects_) {
-    if (final_calls_[call]) continue;
-    final_calls_[call] = found = true;
+    Decoded& in = decoded_[index_at(call)];
+    if (in.final_call) continue;
+    in.final_call = found = true;
   }
   for (uint32_t offset : fallen_into_) {
     for (auto branch = std::lower_bound(branches_.begin(), branches_.end(), std::pair{offset, uint32_t{0}});
@@ -464,14 +498,8 @@ bool FunctionFlow::ban_doubtful() {
 }
 
 void FunctionFlow::clear_round() {
-  for (uint32_t index : reached_) {
-    decoded_[index].owner = 0;
-    decoded_[index].rule = 0;
-  }
-  reached_.clear();
-  for (const Block& block : blocks_) decoded(block.offset).block = 0;
+  places_.assign(decoded_.size(), {});
   blocks_.clear();
-  targets_ = swept_targets_;
   behind_calls_.clear();
   fallen_into_.clear();
   suspects_.clear();
@@ -498,10 +526,8 @@ void FunctionFlow::run(const std::function<void(size_t, const FrameState&)>& obs
     sure = !ban_doubtful();
   }
   const bool no_root = outermost_returns_ || !outermost_calls_;
-  for (uint32_t index : reached_) {
-    clew_rule& rule = decoded_[index].rule;
+  for (auto& [owner, block, rule] : places_)
     if (!sure || steps_left_ == 0 || (no_root && clew_rule_kind(rule) == CLEW_CFA_ROOT)) rule = 0;
-  }
 }
 
 }  // namespace clew::analysis

@@ -28,6 +28,7 @@
 //     begin.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -42,12 +43,16 @@ constexpr size_t kStepsPerByte = 32;
 
 class FunctionFlow {
  public:
-  /// Code beyond kMostCode bytes is left out (no rules). Memory: about 25 bytes for a byte of code, and a
+  /// Code beyond kMostCode bytes is left out (no rules). Memory: some 15 bytes for a byte of code, and a
   /// state (some 150 bytes) for a branch target.
   static constexpr size_t kMostCode = size_t{1} << 28;
 
   /// `address` of code[0] tells what is aligned.
-  explicit FunctionFlow(std::span<const std::byte> code, uint64_t address = 0);
+  explicit FunctionFlow(std::span<const std::byte> code, uint64_t address = 0) { begin(code, address); }
+  /// To be begun with code before anything else.
+  FunctionFlow() = default;
+  /// Forgets all and begins with other code; memory is kept.
+  void begin(std::span<const std::byte> code, uint64_t address);
   void enter(size_t offset, const FrameState& state);
   /// Perhaps a function begins at the first instruction: way 4. Those of `addresses` (called, or taken,
   /// elsewhere) where one may begin are entered by way 2.
@@ -58,40 +63,45 @@ class FunctionFlow {
 
   /// Addresses outside the code that it calls or takes.
   std::span<const uint64_t> outside() const { return outside_; }
-  bool reached(size_t offset) const {
-    const uint32_t known = decoded_at_[offset];
-    return known != 0 && decoded_[known - 1].owner != 0;
-  }
-  clew_rule rule(size_t offset) const {
-    const uint32_t known = decoded_at_[offset];
-    return known != 0 ? decoded_[known - 1].rule : 0;
-  }
+  /// Calls `sink(offset, rule)` for each change of rule, front to back: CLEW_CFA_NONE where nothing was
+  /// reached.
+  template <class Sink>
+  void each_rule(Sink&& sink);
+  bool reached(size_t offset) const { return at_[offset] != 0 && places_[at_[offset] - 1].owner != 0; }
+  clew_rule rule(size_t offset) const { return at_[offset] != 0 ? places_[at_[offset] - 1].rule : 0; }
   size_t size() const { return code_.size(); }
   /// Of the instruction at an offset; 0 if none is there.
-  unsigned length(size_t offset) { return decoded(offset).length; }
-  bool padding(size_t offset) { return decoded(offset).padding; }
+  unsigned length(size_t offset) { return decoded_[index_at(offset)].length; }
+  bool padding(size_t offset) { return decoded_[index_at(offset)].padding; }
   /// Offsets of instructions by plain front-to-back decoding which follow a jump, return or stop (padding
   /// skipped).
   std::span<const uint32_t> after_ends() const { return after_ends_; }
 
  private:
-  /// What following an instruction again and again needs of it, worked out once, and what is found there.
+  /// What following an instruction again and again needs of it, worked out once.
   struct Decoded {
+    Effect effect;
+    int32_t relative = 0;  // to its end: the target of a branch, or what lea takes the address of
+    uint16_t used = 0, written = 0;
     uint8_t length = 0;  // 0: none is there
     Flow flow = Flow::kNext;
-    bool padding = false;
-    bool table = false;              // jumps through a table, whatever registers hold
-    bool not_zero = false;           // jne
-    bool takes = false;              // the address of something, by lea
-    uint8_t sum = kNoRegister;       // the register in which it makes a sum of two
-    uint8_t jumps_by = kNoRegister;  // jmp register
-    uint8_t compared = kNoRegister;  // the register that it compares rsp with
-    uint16_t used = 0, written = 0;
-    uint32_t full = 0;   // index of all of it, where `used` is not empty
+    uint8_t sum = kNoRegister;    // the register in which it makes a sum of two
+    uint8_t other = kNoRegister;  // jmp register, or cmp rsp with register
+    bool padding : 1 = false;
+    bool table : 1 = false;          // jumps through a table, whatever registers hold
+    bool not_zero : 1 = false;       // jne
+    bool takes : 1 = false;          // the address of something, by lea
+    bool branch_target : 1 = false;  // of one that the sweep found
+    bool doubtful_call : 1 = false;  // ends where padding or nothing parts it from a multiple of 16
+    bool final_call : 1 = false;     // one that does not return
+
+    int64_t target() const { return int64_t{length} + relative; }  // relative to its start
+  };
+  /// What a round finds there.
+  struct Place {
     uint32_t owner = 0;  // 0 not reached; else block + 1; kDisputed
     uint32_t block = 0;  // that begins here; 0 none; else block + 1
     clew_rule rule = 0;
-    int64_t target = 0;  // of a branch, or what lea takes the address of; relative to the instruction
   };
 
   struct Block {
@@ -110,14 +120,19 @@ class FunctionFlow {
     bool right;    // the stack is as it was at the entry
   };
 
-  Decoded& decoded(size_t offset);
+  uint32_t index_at(size_t offset) {
+    if (at_[offset] == 0) decode_at(offset);
+    return at_[offset] - 1;
+  }
+  static Decoded decode_one(std::span<const std::byte> code);
   void decode_at(size_t offset);
+  /// Whether ways meet there.
+  bool meeting(uint32_t index) const { return decoded_[index].branch_target || places_[index].block != 0; }
   void sweep();
   void enter_if_begins(uint32_t offset);
   void follow_all(const std::function<void(size_t, const FrameState&)>& observe);
   bool ban_doubtful();
   size_t behind_padding(size_t offset);
-  uint32_t& block_at(size_t offset);
   void clear_round();
   void arrive(int64_t offset, const FrameState& state, uint32_t last_call = 0, uint32_t guess = 0);
   void leave(size_t at, const FrameState& state, const Block& from, uint32_t last_call, bool returns);
@@ -125,18 +140,15 @@ class FunctionFlow {
   bool withdraw_wrong_guesses();
   void suspect(uint32_t call);
   void follow(uint32_t block, const std::function<void(size_t, const FrameState&)>& observe);
-  void note(Decoded& place, uint32_t owner, clew_rule rule);
   bool enter_unreached();
-  bool looks_like_entry(size_t offset) const;
+  bool looks_like_entry(size_t offset);
 
   std::span<const std::byte> code_;
-  uint64_t address_;
-  std::vector<uint32_t> decoded_at_;  // 0 not yet; else index + 1
+  uint64_t address_ = 0;
+  std::vector<uint32_t> at_;  // of an offset: 0 not decoded yet; else index + 1
   std::vector<Decoded> decoded_;
-  std::vector<Instruction> full_;
-  std::vector<uint32_t> reached_;    // indices, this round
-  std::vector<bool> swept_targets_;  // of branches, by the sweep
-  std::vector<bool> targets_;        // those, and all that was entered
+  std::vector<Place> places_;  // of each of decoded_
+  size_t swept_ = 0;           // how many of them the sweep decoded, which do not overlap
   std::vector<Block> blocks_;
   std::vector<uint32_t> queue_;
   struct Behind {
@@ -171,8 +183,6 @@ class FunctionFlow {
     int32_t rsp;  // relative to the CFA
   };
   std::vector<AlignedCall> aligned_calls_;  // end 16-aligned
-  std::vector<bool> doubtful_calls_;        // those that padding or nothing parts from a multiple of 16
-  std::vector<bool> final_calls_;           // calls that do not return
   std::vector<uint32_t> banned_;            // not to be entered by way 1, sorted
   bool has_table_ = false;                  // the code jumps indirectly
   // Code whose state is that of the outermost frame is, if it calls the function that it was given and does
@@ -185,5 +195,27 @@ class FunctionFlow {
   enum class Tables : uint8_t { kNone, kAgree, kDiffer } tables_ = Tables::kNone;
   size_t steps_left_ = 0;
 };
+
+template <class Sink>
+void FunctionFlow::each_rule(Sink&& sink) {
+  constexpr clew_rule kNone = 0;
+  const bool overlaps = decoded_.size() != swept_;
+  size_t covered = 0;  // by what was reached
+  bool none = false;   // was the last word
+  for (size_t at = 0; at < at_.size();) {
+    const uint32_t known = at_[at];
+    size_t length = 1;
+    if (known != 0 && places_[known - 1].owner != 0) {
+      length = decoded_[known - 1].length;
+      covered = std::max(covered, at + length);
+      sink(at, places_[known - 1].rule);
+      none = false;
+    } else if (at >= covered && !none) {
+      sink(at, kNone);
+      none = true;
+    }
+    at += overlaps ? 1 : length;
+  }
+}
 
 }  // namespace clew::analysis

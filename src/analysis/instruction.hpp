@@ -46,27 +46,40 @@ struct Instruction {
   uint8_t modrm = 0;
   bool has_sib = false;
   uint8_t sib = 0;
-  bool wide = false;        // REX.W, VEX.W
-  bool has_rex = false;     // a byte register 4..7 is spl..dil, not ah..bh
-  uint8_t reg_high = 0;     // 8 and 16: what prefixes add to ModRM.reg,
-  uint8_t index_high = 0;   // SIB.index,
-  uint8_t base_high = 0;    // ModRM.rm, SIB.base and the opcode's register
-  uint8_t vvvv = 0;         // the register that VEX, EVEX and XOP add
-  bool operand16 = false;   // prefix 66
-  bool address32 = false;   // prefix 67
-  bool repeat = false;      // prefix f3
-  bool repeat_not = false;  // prefix f2
-  bool notrack = false;     // prefix 3e
-  bool segment = false;     // prefix 64 or 65
+  bool has_rex = false;  // a byte register 4..7 is spl..dil, not ah..bh
+  uint8_t rex = 0;       // as in REX2's payload: R4 X4 B4 W R3 X3 B3; also what VEX, EVEX and XOP say of it
+  uint8_t prefixes = 0;  // a bit for each Prefix; also what VEX, EVEX and XOP imply
+  uint8_t vvvv = 0;      // the register that VEX, EVEX and XOP add
+  uint8_t second_immediate = 0;
   int32_t displacement = 0;
   int64_t immediate = 0;  // the first one, sign-extended
-  uint8_t second_immediate = 0;
+
+  enum Prefix : uint8_t {
+    kOperand16 = 1,  // 66
+    kAddress32 = 2,  // 67
+    kRepeat = 4,     // f3
+    kRepeatNot = 8,  // f2
+    kNotrack = 16,   // 3e
+    kSegment = 32    // 64, 65
+  };
+  bool operand16() const { return (prefixes & kOperand16) != 0; }
+  bool address32() const { return (prefixes & kAddress32) != 0; }
+  bool repeat() const { return (prefixes & kRepeat) != 0; }
+  bool repeat_not() const { return (prefixes & kRepeatNot) != 0; }
+  bool notrack() const { return (prefixes & kNotrack) != 0; }
+  bool segment() const { return (prefixes & kSegment) != 0; }
+
+  bool wide() const { return (rex & 8) != 0; }
+  // 8 and 16: what is added to ModRM.reg, SIB.index, and to ModRM.rm, SIB.base and the opcode's register.
+  uint8_t reg_high() const { return static_cast<uint8_t>((rex & 4) << 1 | (rex & 0x40) >> 2); }
+  uint8_t index_high() const { return static_cast<uint8_t>((rex & 2) << 2 | (rex & 0x20) >> 1); }
+  uint8_t base_high() const { return static_cast<uint8_t>((rex & 1) << 3 | (rex & 0x10)); }
 
   uint8_t mod() const { return static_cast<uint8_t>(modrm >> 6); }
   uint8_t digit() const { return static_cast<uint8_t>(modrm >> 3 & 7); }  // the opcode extension
-  uint8_t reg() const { return static_cast<uint8_t>(digit() | reg_high); }
-  uint8_t rm() const { return static_cast<uint8_t>((modrm & 7) | base_high); }
-  uint8_t opcode_register() const { return static_cast<uint8_t>((opcode & 7) | base_high); }
+  uint8_t reg() const { return static_cast<uint8_t>(digit() | reg_high()); }
+  uint8_t rm() const { return static_cast<uint8_t>((modrm & 7) | base_high()); }
+  uint8_t opcode_register() const { return static_cast<uint8_t>((opcode & 7) | base_high()); }
   bool is_register_form() const { return has_modrm && mod() == 3; }
   bool is_memory_form() const { return has_modrm && mod() != 3; }
   /// Legacy-encoded opcode of the one-byte map, or of map 0F.

@@ -20,20 +20,13 @@ void append(std::vector<Row>& rows, uint64_t address, clew_rule rule) {
   rows.push_back({address, rule});
 }
 
-// One rule for each byte's instruction, front to back. Padding keeps the rule before it if `inherit`.
+// One rule for each instruction of `code`, front to back. Padding keeps the rule before it.
 template <class Sink>
-void each_instruction(FunctionFlow& flow, std::span<const std::byte> code, bool inherit, Sink&& sink) {
+void each_instruction(FunctionFlow& flow, std::span<const std::byte> code, Sink&& sink) {
   size_t covered = 0;
-  bool none = false;  // was the last word
   for (size_t at = 0; at < flow.size(); ++at) {
     const bool reached = flow.reached(at);
     if (!reached && at < covered) continue;
-    if (!reached && !inherit) {
-      if (!none) sink(at, kNone);
-      none = true;
-      continue;
-    }
-    none = false;
     if (reached) {
       sink(at, flow.rule(at));
     } else if (!(at > 0 && flow.padding(at))) {
@@ -53,10 +46,11 @@ bool is_padding(std::span<const std::byte> code) {
 }
 
 std::vector<Row> function_rows(std::span<const std::byte> code, uint64_t address, bool certain,
-                               std::span<const uint64_t> called, std::vector<uint64_t>* calls) {
+                               std::span<const uint64_t> called, std::vector<uint64_t>* calls,
+                               FunctionFlow& flow) {
   std::vector<Row> rows;
   if (!certain && is_padding(code)) return rows;
-  FunctionFlow flow(code, address);
+  flow.begin(code, address);
   if (certain) {
     flow.enter(0, FrameState::entry());
   } else {
@@ -64,7 +58,8 @@ std::vector<Row> function_rows(std::span<const std::byte> code, uint64_t address
   }
   if (calls != nullptr) calls->insert(calls->end(), flow.outside().begin(), flow.outside().end());
   flow.run();
-  each_instruction(flow, code, false, [&](size_t at, clew_rule rule) { append(rows, address + at, rule); });
+  flow.each_rule([&](size_t at, clew_rule rule) { append(rows, address + at, rule); });
+  if (flow.size() < code.size()) append(rows, address + flow.size(), kNone);
   return rows;
 }
 
@@ -72,7 +67,7 @@ std::vector<Row> function_rows(std::span<const std::byte> code, uint64_t address
 bool is_lazy_header(std::span<const std::byte> code) {
   Instruction in;
   if (!decode(code, in)) return false;
-  if (in.is_0f(0x1e) && in.repeat && !decode(code.subspan(in.length), in)) return false;
+  if (in.is_0f(0x1e) && in.repeat() && !decode(code.subspan(in.length), in)) return false;
   return in.is(0xff) && in.digit() == 6 && in.is_memory_form();
 }
 
@@ -96,7 +91,7 @@ std::vector<Row> plt_rows(std::span<const std::byte> code, uint64_t address) {
   size_t lead = (kStub - address % kStub) % kStub;  // bytes before the first aligned stub
   std::vector<Slot> slots(code.size() > lead ? (code.size() - lead) / kStub : 0);
   std::vector<Row> plain;
-  each_instruction(flow, code, true, [&](size_t at, clew_rule rule) {
+  each_instruction(flow, code, [&](size_t at, clew_rule rule) {
     append(plain, address + at, rule);
     if (at < lead || (at - lead) / kStub >= slots.size()) return;
     Slot& slot = slots[(at - lead) / kStub];
@@ -175,10 +170,10 @@ bool begins_with(std::span<const std::byte> code, std::initializer_list<uint8_t>
                     [](uint8_t a, std::byte b) { return a == std::to_integer<uint8_t>(b); });
 }
 
-std::vector<Row> child_rows(std::span<const std::byte> code, uint64_t address) {
+std::vector<Row> child_rows(std::span<const std::byte> code, uint64_t address, FunctionFlow& flow) {
   std::vector<Row> rows;
   const clew_rule entry = rule_of(FrameState::entry());
-  for (const Row& row : function_rows(code, address, true, {}, nullptr)) {
+  for (const Row& row : function_rows(code, address, true, {}, nullptr, flow)) {
     if (row.rule != entry) {
       append(rows, row.address, row.rule);
       continue;
@@ -207,23 +202,30 @@ std::vector<Row> signal_return_rows(std::span<const std::byte> code, uint64_t ad
 
 }  // namespace
 
+Workspace::Workspace() : flow_(std::make_unique<FunctionFlow>()) {}
+Workspace::~Workspace() = default;
+
 std::vector<Row> rows(Code kind, std::span<const std::byte> code, uint64_t address,
-                      std::span<const uint64_t> called, std::vector<uint64_t>* calls) {
+                      std::span<const uint64_t> called, std::vector<uint64_t>* calls, Workspace* workspace) {
+  if (workspace == nullptr) {
+    Workspace own;
+    return rows(kind, code, address, called, calls, &own);
+  }
   switch (kind) {
     case Code::kPlt:
     case Code::kPltSec:
       return plt_rows(code, address);
     case Code::kInit:
     case Code::kFunction:
-      return function_rows(code, address, true, called, calls);
+      return function_rows(code, address, true, called, calls, workspace->flow());
     case Code::kUnnamed:
-      return function_rows(code, address, false, called, calls);
+      return function_rows(code, address, false, called, calls, workspace->flow());
     case Code::kStart:
       return start_rows(code, address);
     case Code::kSignalReturn:
       return signal_return_rows(code, address);
     case Code::kChild:
-      return child_rows(code, address);
+      return child_rows(code, address, workspace->flow());
   }
   return {};
 }

@@ -54,15 +54,15 @@ clew_rule at_return(const Ahead& ahead) {
 }
 
 bool is_mov_rbp_rsp(const Instruction& in) {
-  return in.wide && !in.reg_high && !in.base_high &&
+  return in.wide() && !in.reg_high() && !in.base_high() &&
          ((in.is(0x89) && in.modrm == 0xe5) || (in.is(0x8b) && in.modrm == 0xec));
 }
 bool is_mov_rsp_rbp(const Instruction& in) {
-  return in.wide && !in.reg_high && !in.base_high &&
+  return in.wide() && !in.reg_high() && !in.base_high() &&
          ((in.is(0x89) && in.modrm == 0xec) || (in.is(0x8b) && in.modrm == 0xe5));
 }
 bool is_adjust(const Instruction& in) {
-  return in.wide && (in.is(0x81) || in.is(0x83)) && in.is_register_form() && in.rm() == kRsp &&
+  return in.wide() && (in.is(0x81) || in.is(0x83)) && in.is_register_form() && in.rm() == kRsp &&
          (in.digit() == 0 || in.digit() == 5);
 }
 
@@ -87,7 +87,7 @@ enum class Step { kGoOn, kGiveUp, kPrologue };
 Step stack_step(Ahead& ahead, const Instruction& in, const Instruction* next) {
   uint8_t op = in.opcode;
   bool one_byte = in.map == Map::kOneByte && in.encoding == Encoding::kLegacy;
-  bool narrow = in.operand16 && !in.wide;
+  bool narrow = in.operand16() && !in.wide();
   if (one_byte && op >= 0x50 && op < 0x58) {
     if (ahead.moved_up || narrow) return Step::kGiveUp;
     if (in.opcode_register() == kRbp) {
@@ -114,7 +114,7 @@ Step stack_step(Ahead& ahead, const Instruction& in, const Instruction* next) {
     if (by < 0) ahead.pushed -= by;
     return Step::kGoOn;
   }
-  if (in.is(0x8d) && in.wide && in.is_memory_form() && (in.reg() == kRsp || in.reg() == kRbp)) {
+  if (in.is(0x8d) && in.wide() && in.is_memory_form() && (in.reg() == kRsp || in.reg() == kRbp)) {
     Memory memory = in.memory();
     if (memory.index != kNoRegister || !memory.plain) return Step::kGiveUp;
     if (in.reg() == kRbp) return Step::kGiveUp;  // a prologue's is dealt with by the caller
@@ -211,7 +211,7 @@ clew_rule rule_at(std::span<const std::byte> code, size_t offset) {
         ahead.just_restored = false;
         break;
       case Flow::kNext: {
-        if (in.is(0x8d) && in.wide && in.is_memory_form() && in.reg() == kRbp)
+        if (in.is(0x8d) && in.wide() && in.is_memory_form() && in.reg() == kRbp)
           return at_lea_rbp(ahead, in, before);
         ahead.just_restored = false;
         if (written_registers(in) & kFrame) {

@@ -59,32 +59,24 @@ bool begins_eh_return(const cfi::Row& row) {
          row.present[CLEW_RDX];
 }
 
-/// A piece as it was read: of two that begin at one address the one that comes first in the file wins.
-struct Candidate {
-  uint64_t start, end;
-  uint32_t program;
-  uint32_t skip;  // what of the program lies before the piece
-};
-
 /// Sorts by start, those with the same in their order: by 11 bits at a time, since there are many.
-void sort_by_start(std::vector<Candidate>& candidates) {
-  const auto earlier = [](const Candidate& a, const Candidate& b) { return a.start < b.start; };
-  if (std::is_sorted(candidates.begin(), candidates.end(), earlier)) return;
+void sort_by_start(std::vector<Piece>& pieces) {
+  const auto earlier = [](const Piece& a, const Piece& b) { return a.start < b.start; };
+  if (std::is_sorted(pieces.begin(), pieces.end(), earlier)) return;
   constexpr unsigned kBits = 11;
   constexpr size_t kDigits = size_t{1} << kBits;
-  if (candidates.size() < kDigits) return std::stable_sort(candidates.begin(), candidates.end(), earlier);
-  const auto [first, last] = std::minmax_element(candidates.begin(), candidates.end(), earlier);
+  if (pieces.size() < kDigits) return std::stable_sort(pieces.begin(), pieces.end(), earlier);
+  const auto [first, last] = std::minmax_element(pieces.begin(), pieces.end(), earlier);
   const uint64_t base = first->start;
   const uint64_t span = last->start - base;
-  std::vector<Candidate> sorted(candidates.size());
+  std::vector<Piece> sorted(pieces.size());
   for (unsigned shift = 0; shift < 64 && span >> shift != 0; shift += kBits) {
     std::array<uint32_t, kDigits> at{};
-    for (const Candidate& candidate : candidates) ++at[(candidate.start - base) >> shift & (kDigits - 1)];
+    for (const Piece& piece : pieces) ++at[(piece.start - base) >> shift & (kDigits - 1)];
     uint32_t sum = 0;
     for (uint32_t& place : at) sum += std::exchange(place, sum);
-    for (const Candidate& candidate : candidates)
-      sorted[at[(candidate.start - base) >> shift & (kDigits - 1)]++] = candidate;
-    candidates.swap(sorted);
+    for (const Piece& piece : pieces) sorted[at[(piece.start - base) >> shift & (kDigits - 1)]++] = piece;
+    pieces.swap(sorted);
   }
 }
 
@@ -126,13 +118,13 @@ class Compiler {
   std::vector<Range> text_;
   Dictionary dictionary_;
   Programs programs_;
-  std::vector<Candidate> candidates_;
-  std::vector<Piece> pieces_;
+  std::vector<Piece> pieces_;  // as read; then disjoint, in order
   std::vector<Piece> analysed_;
   std::vector<elf::Symbol> symbols_;  // in gaps
   std::vector<std::byte> code_;       // of what is analysed
-  std::vector<uint64_t> called_;      // addresses that analysed code calls or takes
-  size_t called_sorted_ = 0;          // how many they were when they were last sorted
+  analysis::Workspace workspace_;
+  std::vector<uint64_t> called_;  // addresses that analysed code calls or takes
+  size_t called_sorted_ = 0;      // how many they were when they were last sorted
   Report report_;
   uint64_t outside_ = 0;
 
@@ -143,7 +135,7 @@ class Compiler {
     uint32_t cie;
     uint32_t program;
   };
-  HashIndex source_index_{1 << 12};
+  HashIndex source_index_;
   std::vector<Source> sources_;
   std::vector<uint32_t> eh_returns_;  // programs of functions that end in __builtin_eh_return
 };
@@ -267,13 +259,14 @@ void Compiler::read_section(const elf::Section& section, bool debug_frame) {
   (debug_frame ? report_.debug_frame_bytes : report_.eh_frame_bytes) += source.bytes.size();
 
   source_index_ = HashIndex(source.bytes.size() / 128);
-  sources_.clear();
   dictionary_.forget_registers();
   cfi::Reader reader(source);
   cfi::Interpreter interpreter(reader.defects());
   cfi::Fde fde;
-  const size_t before = candidates_.size();
-  candidates_.reserve(before + source.bytes.size() / 48);
+  const size_t before = pieces_.size();
+  pieces_.reserve(before + source.bytes.size() / 48);
+  programs_.rows.reserve(programs_.rows.size() +
+                         source.bytes.size() / 8);  // memory that is not touched costs none
   while (reader.next(fde)) {
     uint64_t end = fde.start + fde.size;
     if (!in_text(fde.start, end)) {
@@ -292,10 +285,12 @@ void Compiler::read_section(const elf::Section& section, bool debug_frame) {
       uint64_t unused = UINT64_MAX;
       if (in_text(start - 1, unused)) --start;
     }
-    candidates_.push_back({start, end, program, 0});
+    pieces_.push_back({start, end, program, 0});
     report_.rows += programs_.programs[program].count;
   }
-  report_.functions += candidates_.size() - before;
+  report_.functions += pieces_.size() - before;
+  source_index_ = HashIndex();
+  sources_ = std::vector<Source>();  // what comes next needs the memory
 
   const cfi::Defects& defects = reader.defects();
   count(report_.defects, "truncated entries", defects.truncated);
@@ -306,15 +301,19 @@ void Compiler::read_section(const elf::Section& section, bool debug_frame) {
   count(report_.defects, "CFAs in unknown registers", defects.bad_register);
 }
 
-/// Candidates to disjoint pieces. Where two overlap, the one that starts later has its range, and what it
-/// leaves of the other goes on behind it; of two that start together the one from the section read first
-/// stays.
+/// Pieces as they were read to disjoint ones. Where two overlap, the one that starts later has its range, and
+/// what it leaves of the other goes on behind it; of two that start together the one from the section read
+/// first stays.
 void Compiler::resolve_overlaps() {
-  sort_by_start(candidates_);
-  const auto later = [](const Candidate& a, const Candidate& b) { return a.start > b.start; };
-  std::priority_queue<Candidate, std::vector<Candidate>, decltype(later)> rests(later);
-  pieces_.reserve(candidates_.size());
-  const auto place = [&](const Candidate& candidate) {
+  sort_by_start(pieces_);
+  const auto overlap = [](const Piece& a, const Piece& b) { return a.end > b.start; };
+  if (std::adjacent_find(pieces_.begin(), pieces_.end(), overlap) == pieces_.end())
+    return;  // as in most files
+  const std::vector<Piece> candidates = std::exchange(pieces_, {});
+  const auto later = [](const Piece& a, const Piece& b) { return a.start > b.start; };
+  std::priority_queue<Piece, std::vector<Piece>, decltype(later)> rests(later);
+  pieces_.reserve(candidates.size());
+  const auto place = [&](const Piece& candidate) {
     if (!pieces_.empty() && candidate.start < pieces_.back().end) {
       Piece& last = pieces_.back();
       if (last.start == candidate.start) {  // the first one stays; what reaches further goes on behind it
@@ -330,11 +329,11 @@ void Compiler::resolve_overlaps() {
       }
       last.end = candidate.start;
     }
-    pieces_.push_back({candidate.start, candidate.end, candidate.program, candidate.skip});
+    pieces_.push_back(candidate);
   };
-  for (const Candidate& candidate : candidates_) {
+  for (const Piece& candidate : candidates) {
     while (!rests.empty() && rests.top().start <= candidate.start) {
-      Candidate rest = rests.top();
+      Piece rest = rests.top();
       rests.pop();
       // A rest yields to what starts where it does.
       if (rest.start == candidate.start) {
@@ -349,7 +348,7 @@ void Compiler::resolve_overlaps() {
     place(candidate);
   }
   while (!rests.empty()) {
-    const Candidate rest = rests.top();
+    const Piece rest = rests.top();
     rests.pop();
     place(rest);
   }
@@ -370,7 +369,7 @@ void Compiler::analyse(analysis::Code kind, Range range) {
   // What is read is sorted by then, and no longer grows.
   const std::vector<analysis::Row> rows = analysis::rows(
       kind, code, range.start, unnamed ? std::span<const uint64_t>(called_) : std::span<const uint64_t>(),
-      unnamed ? nullptr : &called_);
+      unnamed ? nullptr : &called_, &workspace_);
   const auto first = static_cast<uint32_t>(programs_.rows.size());
   bool any = false;
   for (const analysis::Row& row : rows) {

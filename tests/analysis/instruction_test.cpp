@@ -50,7 +50,7 @@ bool is_knights_corner(const ZydisDecodedInstruction& instruction) {
          instruction.meta.isa_ext == ZYDIS_ISA_EXT_KNCV;
 }
 
-// The general registers that Zydis sees written. Calls are left out: step() does them.
+// The general registers that Zydis sees written. Calls are left out: step_over_call() does them.
 uint32_t zydis_writes(const ZydisDecodedInstruction& instruction, const ZydisDecodedOperand* operands) {
   uint32_t writes = 0;
   for (unsigned i = 0; i < instruction.operand_count; ++i) {
