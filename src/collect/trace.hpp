@@ -8,7 +8,7 @@
 #include <span>
 #include <string_view>
 
-#include "core/frame.h"
+#include "clew/frame.h"
 #include "process/address_space.hpp"
 
 namespace clew::collect {

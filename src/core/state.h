@@ -9,7 +9,7 @@
 #ifndef CLEW_CORE_STATE_H
 #define CLEW_CORE_STATE_H
 
-#include "core/frame.h"
+#include "clew/frame.h"
 #include "core/rule.h"
 
 struct clew_state {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "clew/result.hpp"
-#include "core/frame.h"
+#include "clew/frame.h"
 #include "symbolize/symbolize.hpp"
 
 namespace clew::profile {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "core/frame.h"
+#include "clew/frame.h"
 #include "core/rule.h"
 #include "table/table.hpp"
 

@@ -6,7 +6,7 @@
 #include <map>
 #include <vector>
 
-#include "core/frame.h"
+#include "clew/frame.h"
 
 struct clew_code;
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/frame.h"
+#include "clew/frame.h"
 #include "unwind/remote.hpp"
 
 namespace clew::prove {

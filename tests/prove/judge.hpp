@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "core/frame.h"
+#include "clew/frame.h"
 #include "prove/shadow.hpp"
 
 namespace clew::prove {

@@ -1,8 +1,8 @@
 /* A frame of a trace, how it was found, and why a trace ended. The names here are what every output prints.
  *
  * Freestanding C that is also valid C++. */
-#ifndef CLEW_CORE_FRAME_H
-#define CLEW_CORE_FRAME_H
+#ifndef CLEW_FRAME_H
+#define CLEW_FRAME_H
 
 #include <stdint.h>
 
