@@ -4,11 +4,14 @@
  * Freestanding C that is also valid C++ and compiles for BPF. The includer gives (besides core/state.h):
  *
  *   uint32_t CLEW_FIND(context, pc, struct clew_code* code)
- *       What covers the address: CLEW_CONTINUE with *code filled, CLEW_END_NOT_MAPPED or
- * CLEW_END_NOT_EXECUTABLE. clew_rule CLEW_ANALYSE(context, pc)       instruction analysis where nothing
- * describes pc; 0: cannot tell bool CLEW_VOUCH(context, pc)              whether a call precedes the return
- * address `pc` CLEW_LOOP(limit, function, walk)          calls long function(uint32_t index, void* walk) up
- * to `limit` times, until it returns 1: a plain loop, an iterator's, or bpf_loop
+ *       What covers the address: CLEW_CONTINUE with *code filled, CLEW_END_NOT_MAPPED or CLEW_END_NOT_EXECUTABLE.
+ *   clew_rule CLEW_RULE(context, struct clew_code* code, address)
+ *       The rule at an address that `code` covers, 0 where it has none; may set code->table, which the step then reads
+ *       lists and expressions from. Default: by the table.
+ *   clew_rule CLEW_ANALYSE(context, pc)       instruction analysis where nothing describes pc; 0: cannot tell
+ *   bool CLEW_VOUCH(context, pc)              whether a call precedes the return address `pc`
+ *   CLEW_LOOP(limit, function, walk)          calls long function(uint32_t index, void* walk) up to `limit` times,
+ *       until it returns 1: a plain loop, an iterator's, or bpf_loop
  */
 #ifndef CLEW_CORE_WALK_H
 #define CLEW_CORE_WALK_H
@@ -37,6 +40,10 @@ struct clew_walk {
 
 enum { CLEW_MAX_SWITCHES = 64 };
 
+#ifndef CLEW_RULE
+#define CLEW_RULE(context, code, address) \
+  ((code)->table ? clew_table_lookup(context, (code)->table, (address) - (code)->bias) : (clew_rule)0)
+#endif
 #ifndef CLEW_ANALYSE
 #define CLEW_ANALYSE(context, pc) ((clew_rule)0)
 #endif
@@ -83,11 +90,8 @@ static inline long clew_walk_frame(uint32_t index, void* argument) {
   walk->count++;
 
   if (found == CLEW_CONTINUE) {
-    if (code.table) {
-      /* A return address belongs to the call before it: that may be the last instruction of its function. */
-      const uint64_t vaddr = pc - code.bias - ((walk->flags & CLEW_FRAME_EXACT_PC) ? 0 : 1);
-      rule = clew_table_lookup(context, code.table, vaddr);
-    }
+    /* A return address belongs to the call before it: that may be the last instruction of its function. */
+    rule = CLEW_RULE(context, &code, pc - ((walk->flags & CLEW_FRAME_EXACT_PC) ? 0 : 1));
     if (clew_rule_kind(rule) == CLEW_CFA_NONE) {
       rule = CLEW_ANALYSE(context, pc);
       how = CLEW_HOW_ANALYSIS;
