@@ -1,0 +1,45 @@
+// The files that this process has mapped, found from a signal handler.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+struct clew_table_header;
+
+namespace clew::unwind::local {
+
+/// An executable or shared library as the dynamic linker has loaded it. Addresses are those of memory.
+struct Module {
+  struct Range {
+    uintptr_t start = 0, end = 0;
+  };
+  uintptr_t start = 0, end = 0;              // of all its segments
+  uintptr_t bias = 0;                        // address in memory minus virtual address in the file
+  uintptr_t eh_frame_hdr = 0;                // 0: it has none
+  Range eh_frame;                            // the segment that holds that
+  Range text[4];                             // executable segments
+  bool permanent = false;                    // cannot be unloaded: loaded with the program
+  const clew_table_header* table = nullptr;  // null: not loaded
+
+  bool covers(uintptr_t address) const { return address - start < end - start; }
+  bool executable(uintptr_t address) const {
+    for (const Range& range : text)
+      if (address - range.start < range.end - range.start) return true;
+    return false;
+  }
+};
+
+/// The module at an address; false where there is none. Async-signal-safe, lock-free: by glibc's
+/// _dl_find_object (2.35).
+bool find_module(uintptr_t address, Module& module);
+
+/// Reads bytes of a module's segments: plainly where it cannot go away, else by a copy that may fail.
+bool read_module(const Module& module, uintptr_t address, void* out, size_t size);
+
+/// Publishes a module's compiled table, which must live for ever. Not in a signal handler.
+void publish_table(const Module& module, const clew_table_header* table);
+
+/// Learns which modules were loaded with the program. Run before main; again has no effect.
+void learn_permanent_modules();
+
+}  // namespace clew::unwind::local

@@ -1,0 +1,457 @@
+// The local walk: frames whose rule is in the cache are stepped in a short loop; all others by the core,
+// which finds the module and its table (or .eh_frame in place) and fills the cache.
+#include "unwind/local/walk.hpp"
+
+#include <sys/auxv.h>
+
+#include <algorithm>
+
+#include "analysis/analysis.hpp"
+#include "unwind/local/modules.hpp"
+#include "unwind/local/rule_cache.hpp"
+#include "unwind/local/thread_memory.hpp"
+
+struct clew_code;
+struct clew_one_rule;
+
+namespace clew::unwind::local {
+
+static RuleCache rule_cache;
+
+/// What one walk knows while it runs.
+struct Context {
+  StackMemory stack;
+  Module module;  // found last: neighbouring frames are mostly in the same
+  bool has_module = false;
+  clew_one_rule* one;  // a rule read in place
+
+  bool find(uintptr_t pc) {
+    if (!has_module || !module.covers(pc)) has_module = find_module(pc, module);
+    return has_module;
+  }
+};
+
+static uint32_t find_code(Context* context, uint64_t pc, clew_code* code);
+static clew_rule rule_of(Context* context, clew_code* code, uint64_t address);
+static clew_rule analyse(Context* context, uint64_t pc);
+static bool vouch(Context* context, uint64_t pc);
+
+}  // namespace clew::unwind::local
+
+#define CLEW_CONTEXT clew::unwind::local::Context*
+#define CLEW_READ_U64(context, address, out) (context)->stack.read(address, out)
+#define CLEW_READ_CODE(context, address, out, size) \
+  clew::unwind::local::read_module((context)->module, address, out, size)
+#define CLEW_FIND(context, pc, code) clew::unwind::local::find_code(context, pc, code)
+#define CLEW_RULE(context, code, address) clew::unwind::local::rule_of(context, code, address)
+#define CLEW_ANALYSE(context, pc) clew::unwind::local::analyse(context, pc)
+#define CLEW_VOUCH(context, pc) clew::unwind::local::vouch(context, pc)
+
+#include "core/eh_frame.h"
+#include "core/walk.h"
+
+namespace clew::unwind::local {
+
+static uint32_t find_code(Context* context, uint64_t pc, clew_code* code) {
+  if (!context->find(pc)) return CLEW_END_NOT_MAPPED;
+  if (!context->module.executable(pc)) return CLEW_END_NOT_EXECUTABLE;
+  code->table = context->module.table;
+  code->bias = context->module.bias;
+  return CLEW_CONTINUE;
+}
+
+static clew_rule rule_of(Context* context, clew_code* code, uint64_t address) {
+  const Module& module = context->module;
+  clew_rule rule = 0;
+  if (code->table) {
+    rule = clew_table_lookup(context, code->table, address - code->bias);
+  } else if (module.eh_frame_hdr != 0) {
+    rule = clew_eh_frame_rule(context, module.eh_frame_hdr, address, context->one);
+    // The kernel returns into a signal trampoline's first instruction: the byte before it may not be the
+    // trampoline's.
+    if (rule == 0) {
+      rule = clew_eh_frame_rule(context, module.eh_frame_hdr, address + 1, context->one);
+      if (clew_rule_saves(rule) == 0 || (context->one->saves[1] & CLEW_SAVES_SIGNAL) == 0) rule = 0;
+    }
+    code->table = &context->one->header;
+  }
+  if (rule != 0 && module.permanent) rule_cache.insert(address + 1, rule);
+  return rule;
+}
+
+static clew_rule analyse(Context* context, uint64_t pc) {
+  constexpr size_t kBehind = 64, kAhead = 192;
+  std::byte code[kBehind + kAhead];
+  const Module& module = context->module;
+  for (const Module::Range& text : module.text) {
+    if (pc - text.start >= text.end - text.start) continue;
+    const uint64_t start = pc - std::min<uint64_t>(kBehind, pc - text.start);
+    const uint64_t end = pc + std::min<uint64_t>(kAhead, text.end - pc);
+    const auto size = static_cast<size_t>(end - start);
+    if (!read_module(module, start, code, size)) return 0;
+    const std::span bytes(code, size);
+    const auto offset = static_cast<size_t>(pc - start);
+    if (analysis::is_signal_return(bytes.subspan(offset)))
+      return clew_rule_make(CLEW_CFA_SIGFRAME, CLEW_RSP, 0, CLEW_BP_UNCHANGED, 0, false);
+    return analysis::rule_at(bytes, offset);
+  }
+  return 0;
+}
+
+static bool vouch(Context* context, uint64_t pc) {
+  if (!context->find(pc)) return false;
+  std::byte before[16];
+  for (const Module::Range& text : context->module.text) {
+    if (pc - text.start >= text.end - text.start) continue;
+    const auto size = static_cast<size_t>(std::min<uint64_t>(sizeof before, pc - text.start));
+    return size != 0 && read_module(context->module, pc - size, before, size) &&
+           analysis::call_precedes({before, size});
+  }
+  return false;
+}
+
+namespace {
+
+struct Addresses {
+  uintptr_t* out;
+  void put(size_t at, uintptr_t pc, uintptr_t, uint32_t, uint32_t) const { out[at] = pc; }
+  uintptr_t pc(size_t at) const { return out[at]; }
+};
+
+struct Frames {
+  clew_frame* out;
+  void put(size_t at, uintptr_t pc, uintptr_t sp, uint32_t how, uint32_t flags) const {
+    out[at] = {pc, sp, how, flags};
+  }
+  uintptr_t pc(size_t at) const { return out[at].pc; }
+};
+
+/// Frames that the fast loop has stepped since it last had to ask, for the remembered trace. The innermost
+/// first.
+struct Record {
+  static constexpr size_t kFrames = 128;
+  size_t first = 0;  // number in the output of the first one
+  size_t count = 0;
+  size_t reads_count = 0;
+  bool whole = true;  // none was left out
+  uintptr_t slot[kFrames];
+  uintptr_t rbp_slot[kFrames];
+  RememberedTrace::Read reads[RememberedTrace::kReads];
+
+  void restart() {
+    count = reads_count = 0;
+    whole = true;
+  }
+  void add(size_t number, uintptr_t sp, uintptr_t rbp_at) {
+    if (count == kFrames) {
+      whole = false;
+      return;
+    }
+    if (count == 0) first = number;
+    slot[count] = sp - 8;
+    rbp_slot[count++] = rbp_at;
+  }
+  void add_read(uintptr_t address, uint64_t value) {
+    if (reads_count == std::size(reads)) {
+      whole = false;
+      return;
+    }
+    reads[reads_count++] = {address, value, static_cast<uint32_t>(count - 1)};
+  }
+};
+
+/// The new trace: the recorded frames, then those of the old one from `joined` on (old.count: none).
+template <class Sink>
+void remember(ThreadMemory& memory, const Record& record, uint32_t joined, const Sink& sink) {
+  RememberedTrace& old = memory.trace;
+  const size_t kept = joined < old.count ? joined + 1 : 0;
+  const size_t count = kept + record.count;
+  // Only what lies on the thread's own stack can be read again at any time.
+  bool lasting = record.whole && count <= RememberedTrace::kFrames;
+  if (record.count != 0)
+    lasting &= memory.stack.holds(record.slot[0]) && memory.stack.holds(record.slot[record.count - 1]);
+  for (size_t i = 0; i < record.reads_count; ++i) lasting &= memory.stack.holds(record.reads[i].address);
+  if (!lasting) {
+    old.count = 0;
+    return;
+  }
+  uint32_t reads = 0;
+  while (reads < old.reads_count && kept != 0 && old.reads[reads].frame <= joined) ++reads;
+  if (reads + record.reads_count > RememberedTrace::kReads) {
+    old.count = 0;
+    return;
+  }
+  for (size_t i = record.reads_count; i-- > 0;) {
+    old.reads[reads] = record.reads[i];
+    old.reads[reads++].frame = static_cast<uint32_t>(count - 1 - record.reads[i].frame);
+  }
+  old.reads_count = reads;
+  for (size_t i = 0; i < record.count; ++i) {
+    const size_t at = count - 1 - i;
+    old.pc[at] = sink.pc(record.first + i);
+    old.slot[at] = record.slot[i];
+    old.rbp_slot[at] = record.rbp_slot[i];
+    old.place[RememberedTrace::place_of(record.slot[i] + 8)] = static_cast<uint8_t>(at);
+  }
+  old.count = static_cast<uint32_t>(count);
+}
+
+/// Runs the core over `out` with every register followed, as far as it gets.
+template <class Sink>
+WalkResult walk_slowly(Context& context, const Start& start, const Sink& sink, size_t capacity) {
+  clew_frame frame;
+  clew_walk walk{};
+  walk.context = &context;
+  std::copy(start.registers.value.begin(), start.registers.value.end(), walk.state.value);
+  walk.state.known = start.registers.known;
+  walk.frames = &frame;
+  walk.capacity = 1;
+  walk.full = true;
+  walk.how = CLEW_HOW_REGISTERS;
+  walk.flags = start.exact ? uint32_t{CLEW_FRAME_EXACT_PC} : 0u;
+  size_t count = 0;
+  for (;;) {
+    walk.count = 0;
+    walk.capacity = count < capacity ? 1 : 0;
+    const bool over = clew_walk_frame(0, &walk) != 0;
+    if (walk.count == 1) sink.put(count++, frame.pc, frame.sp, frame.how, frame.flags);
+    if (over) break;
+  }
+  return {count, static_cast<clew_end>(walk.end), walk.end_detail};
+}
+
+/// Where a walk stands: a frame that is not yet written.
+struct Position {
+  uintptr_t pc;
+  uintptr_t sp;
+  uint64_t rbp;
+  bool rbp_known;
+  uintptr_t rbp_slot;  // where the frame's rbp is saved; 0: it is `rbp`
+  uint32_t how;
+  uint32_t flags;
+  size_t count;  // frames written
+};
+
+enum class Stop { kRoot, kAsk };
+
+/// Steps from caller to caller as long as their rules are in the cache and their stack is known: the loop
+/// whose length is the cost of a walk. With kTraced it also records what it reads, and ends where the
+/// thread's last trace goes on the same. kAsk: the core has to step from here. Position::pc is a return
+/// address.
+template <bool kTraced, class Sink>
+[[gnu::noinline]] Stop step_cached(const Interval& known, Position& at, const Sink& sink, size_t capacity,
+                                   ThreadMemory* memory, Record& record) {
+  uintptr_t pc = at.pc, sp = at.sp, rbp_slot = at.rbp_slot;
+  size_t count = at.count;
+  uint32_t how = at.how;
+  const uint32_t flags = at.flags;
+  const uintptr_t low = known.low,
+                  last = known.high - 8 - known.low;  // a word's address, less low, is at most `last`
+  Stop stop = Stop::kAsk;
+  if (known.high == 0) return stop;
+  auto low16 = static_cast<uint16_t>(pc);
+  while (count < capacity) {
+    uint16_t hint = rule_cache.hint(low16);
+    uint64_t word = rule_cache.word(low16);
+    if (!RuleCache::match(word, pc, hint) && !rule_cache.find_second(pc, hint, word)) [[unlikely]]
+      break;
+    if constexpr (kTraced) {
+      RememberedTrace& trace = memory->trace;
+      const uint32_t joined = trace.find(pc, sp, rbp_slot);
+      if (joined < trace.count && joined < capacity - count && trace.holds(joined)) {
+        for (uint32_t i = joined + 1; i-- > 0; how = CLEW_HOW_TABLE)
+          sink.put(count++, trace.pc[i], trace.slot[i] + 8, how, flags);
+        memory->useless = 0;
+        if (record.count != 0) remember(*memory, record, joined, sink);
+        stop = Stop::kRoot;
+        break;
+      }
+      record.add(count, sp, rbp_slot);
+    }
+    uintptr_t cfa = sp + RuleCache::offset(hint);
+    if (!RuleCache::is_common(hint)) {
+      if (RuleCache::is_root(hint)) {
+        sink.put(count++, pc, sp, how, flags);
+        if constexpr (kTraced) remember(*memory, record, memory->trace.count, sink);
+        stop = Stop::kRoot;
+        break;
+      }
+      if (rbp_slot != 0) {
+        if (rbp_slot - low > last) break;
+        at.rbp = load(rbp_slot);
+        if constexpr (kTraced) record.add_read(rbp_slot, at.rbp);
+      } else if (!at.rbp_known) {
+        break;
+      } else if constexpr (kTraced) {
+        record.restart();  // what depends on a register is not remembered: from the next frame on
+      }
+      cfa = at.rbp + RuleCache::offset(hint);
+      if (cfa <= sp) break;
+    }
+    if (cfa - 8 - low > last) break;
+    sink.put(count++, pc, sp, how, flags);
+    how = CLEW_HOW_TABLE;
+    pc = load(cfa - 8);
+    low16 = *reinterpret_cast<const volatile QuarterWord*>(cfa - 8);  // by itself: a load is shorter than a load and a cut
+    const uintptr_t below = RuleCache::rbp_offset(word);
+    const uintptr_t saved =
+        -static_cast<uintptr_t>(below != 0);  // a mask: which function saves rbp is not predicted
+    rbp_slot = (rbp_slot & ~saved) | ((cfa - below) & saved);
+    sp = cfa;
+  }
+  at.pc = pc;
+  at.sp = sp;
+  at.rbp_slot = rbp_slot;
+  at.count = count;
+  at.how = how;
+  return stop;
+}
+
+template <class Sink>
+WalkResult walk(Context& context, const Start& start, const Sink& sink, size_t capacity,
+                ThreadMemory* memory) {
+  const Registers& registers = start.registers;
+  Position at;
+  at.pc = registers.value[CLEW_RIP];
+  at.sp = registers.value[CLEW_RSP];
+  at.rbp = registers.value[CLEW_RBP];
+  at.rbp_known = (registers.known >> CLEW_RBP & 1) != 0;
+  at.rbp_slot = 0;
+  at.how = CLEW_HOW_REGISTERS;
+  at.flags = start.exact ? uint32_t{CLEW_FRAME_EXACT_PC} : 0u;
+  at.count = 0;
+  uint32_t switches = 0;
+  // A trace that has not helped for long is tried seldom: recording it costs more than it saves.
+  constexpr uint32_t kUseless = 8, kSeldom = 16;
+  bool traced =
+      memory && memory->stack.holds(at.sp) && (memory->useless < kUseless || memory->useless % kSeldom == 0);
+  if (memory) ++memory->useless;
+  Record record;
+
+  for (;;) {
+    if ((at.flags & CLEW_FRAME_EXACT_PC) == 0) {
+      const Interval& known = context.stack.known();
+      const Stop stop = traced ? step_cached<true>(known, at, sink, capacity, memory, record)
+                               : step_cached<false>(known, at, sink, capacity, memory, record);
+      if (stop == Stop::kRoot) return {at.count, CLEW_END_ROOT, 0};
+    }
+
+    // One step by the core.
+    clew_frame frame;
+    clew_walk step;
+    step.context = &context;
+    step.state.value[CLEW_RIP] = at.pc;
+    step.state.value[CLEW_RSP] = at.sp;
+    step.state.known = 1u << CLEW_RIP | 1u << CLEW_RSP;
+    if (at.rbp_slot != 0) at.rbp_known = context.stack.read(at.rbp_slot, &at.rbp);
+    at.rbp_slot = 0;
+    step.state.value[CLEW_RBP] = at.rbp;
+    if (at.rbp_known) step.state.known |= 1u << CLEW_RBP;
+    step.frames = &frame;
+    step.capacity = at.count < capacity ? 1 : 0;
+    step.count = 0;
+    step.full = false;
+    step.how = at.how;
+    step.flags = at.flags;
+    step.switches = switches;
+    const bool over = clew_walk_frame(0, &step) != 0;
+    if (step.count == 1) sink.put(at.count++, frame.pc, frame.sp, frame.how, frame.flags);
+    if (over) {
+      // What this loop does not follow are the registers but rbp: where the walk ends early, they may have
+      // been needed.
+      const bool final = step.end == CLEW_END_ROOT || step.end == CLEW_END_DEPTH_LIMIT;
+      if (traced) memory->trace.count = 0;
+      if (!final) return walk_slowly(context, start, sink, capacity);
+      return {at.count, static_cast<clew_end>(step.end), step.end_detail};
+    }
+    at.pc = step.state.value[CLEW_RIP];
+    at.sp = step.state.value[CLEW_RSP];
+    at.rbp = step.state.value[CLEW_RBP];
+    at.rbp_known = clew_known(&step.state, CLEW_RBP);
+    at.how = step.how;
+    at.flags = step.flags;
+    switches = step.switches;
+    record.restart();
+  }
+}
+
+/// Whether all between what a walk read and the end of the thread's own stack can be read: then that stack
+/// stays so as long as the thread lives. Its end is the thread's control block, or what the kernel put on the
+/// first thread's stack.
+bool is_own_stack(StackMemory& stack) {
+  const uintptr_t first_stack_end = getauxval(AT_RANDOM);
+  constexpr uintptr_t kFarthest = 1 << 20;
+  const uintptr_t high = stack.known().high;
+  for (const uintptr_t end : {thread_pointer(), first_stack_end}) {
+    if (end - stack.known().low < high - stack.known().low) return true;
+    if (end < high || end - high > kFarthest) continue;
+    while (stack.known().high <= end)
+      if (!stack.extend(stack.known().high)) return false;
+    return true;
+  }
+  return false;
+}
+
+template <class Sink>
+WalkResult run(const Start& start, const Sink& sink, size_t capacity) {
+  constexpr uint32_t kNeeded = 1u << CLEW_RIP | 1u << CLEW_RSP;
+  if ((start.registers.known & kNeeded) != kNeeded) return {};
+  ThreadMemory* memory = ThreadMemory::acquire();
+  clew_one_rule one;
+  Context context{
+      StackMemory(memory ? memory->stack : Interval{}, start.registers.value[CLEW_RSP]), {}, false, &one};
+  const WalkResult result = walk(context, start, sink, capacity, memory);
+  if (memory) {
+    const Interval& known = context.stack.known();
+    if (memory->stack.high == 0) {
+      if (known.high != 0 && is_own_stack(context.stack)) memory->stack = known;
+    } else if (known.high == memory->stack.high && known.low < memory->stack.low) {
+      memory->stack.low = known.low;  // deeper than before
+    }
+    memory->release();
+  }
+  return result;
+}
+
+}  // namespace
+
+WalkResult walk_addresses(const Start& start, uintptr_t* out, size_t capacity) {
+  return run(start, Addresses{out}, capacity);
+}
+
+WalkResult walk_frames(const Start& start, clew_frame* out, size_t capacity) {
+  return run(start, Frames{out}, capacity);
+}
+
+Cursor::Cursor(const Start& start) : next_(start.registers) {
+  how_ = CLEW_HOW_REGISTERS;
+  flags_ = start.exact ? uint32_t{CLEW_FRAME_EXACT_PC} : 0u;
+}
+
+bool Cursor::next(clew_frame& out) {
+  constexpr uint32_t kNeeded = 1u << CLEW_RIP | 1u << CLEW_RSP;
+  if (over_ || (next_.known & kNeeded) != kNeeded) return false;
+  clew_one_rule one;
+  Context context{StackMemory(Interval{}, next_.value[CLEW_RSP]), {}, false, &one};
+  clew_walk step{};
+  step.context = &context;
+  std::copy(next_.value.begin(), next_.value.end(), step.state.value);
+  step.state.known = next_.known;
+  step.frames = &out;
+  step.capacity = 1;
+  step.full = true;
+  step.how = how_;
+  step.flags = flags_;
+  step.switches = switches_;
+  frame_ = next_;
+  over_ = clew_walk_frame(0, &step) != 0;
+  if (over_) end_ = static_cast<clew_end>(step.end);
+  std::copy(step.state.value, step.state.value + CLEW_REGISTERS, next_.value.begin());
+  next_.known = step.state.known;
+  how_ = step.how;
+  flags_ = step.flags;
+  switches_ = step.switches;
+  return step.count == 1;
+}
+
+}  // namespace clew::unwind::local

@@ -1,0 +1,40 @@
+// The walk of this process's own threads, async-signal-safe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "clew/frame.h"
+#include "unwind/remote.hpp"
+
+namespace clew::unwind::local {
+
+/// Where a walk begins: a frame's registers.
+struct Start {
+  Registers registers;
+  bool exact = true;  // rip is the instruction itself, not a return address
+};
+
+/// Code addresses from the start towards the root, innermost first, at most `capacity`.
+WalkResult walk_addresses(const Start& start, uintptr_t* out, size_t capacity);
+/// Whole frames, likewise.
+WalkResult walk_frames(const Start& start, clew_frame* out, size_t capacity);
+
+/// One frame at a time, every register followed.
+class Cursor {
+ public:
+  explicit Cursor(const Start& start);
+  bool next(clew_frame& out);
+  clew_end end() const { return end_; }
+  /// Registers of the frame that was given last.
+  const Registers& registers() const { return frame_; }
+
+ private:
+  Registers frame_;
+  Registers next_;  // of the frame to come
+  uint32_t how_ = 0, flags_ = 0, switches_ = 0;
+  bool over_ = false;
+  clew_end end_ = CLEW_END_NO_USER_STACK;
+};
+
+}  // namespace clew::unwind::local

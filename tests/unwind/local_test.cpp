@@ -1,0 +1,481 @@
+// The local unwinder in the places where unwinders fail: at every instruction (single-stepped by the trap
+// flag), in handlers on both stacks, interrupting itself, after a call of nothing, on a broken stack. The
+// truth is what the test itself called, or glibc's backtrace.
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/time.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <csetjmp>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "clew/unwind.hpp"
+#include "corpus.hpp"
+
+namespace clew::test {
+namespace {
+
+#define NOINLINE __attribute__((noinline, noipa))
+#define AFTER_CALL asm volatile("" ::: "memory")
+
+/// What a handler or a leaf saw. Plain arrays: handlers do not allocate.
+struct Seen {
+  std::array<Frame, 256> frames;
+  Trace trace{};
+  bool root() const { return trace.end == CLEW_END_ROOT; }
+  std::vector<uintptr_t> pcs() const {
+    std::vector<uintptr_t> out;
+    for (size_t i = 0; i < trace.frames; ++i) out.push_back(frames[i].pc);
+    return out;
+  }
+};
+
+/// Whether `tail` are the last of `pcs`.
+bool ends_in(const std::vector<uintptr_t>& pcs, const std::vector<uintptr_t>& tail) {
+  return pcs.size() >= tail.size() && std::equal(tail.rbegin(), tail.rend(), pcs.rbegin());
+}
+
+struct Handler {
+  Handler(int signal, void (*function)(int, siginfo_t*, void*), int flags = 0) : signal_(signal) {
+    struct sigaction action{};
+    action.sa_sigaction = function;
+    action.sa_flags = SA_SIGINFO | flags;
+    sigaction(signal, &action, &before_);
+  }
+  ~Handler() { sigaction(signal_, &before_, nullptr); }
+  int signal_;
+  struct sigaction before_;
+};
+
+NOINLINE size_t by_both(std::vector<uintptr_t>& ours, std::vector<uintptr_t>& glibcs) {
+  ours.resize(256);
+  glibcs.resize(256);
+  const size_t count = backtrace(ours);
+  const int theirs = ::backtrace(reinterpret_cast<void**>(glibcs.data()), 256);
+  ours.resize(count);
+  glibcs.resize(static_cast<size_t>(theirs));
+  AFTER_CALL;
+  return count;
+}
+
+NOINLINE size_t recurse(int depth, std::vector<uintptr_t>& ours, std::vector<uintptr_t>& glibcs) {
+  volatile char room[40];
+  room[0] = static_cast<char>(depth);
+  const size_t count = depth == 0 ? by_both(ours, glibcs) : recurse(depth - 1, ours, glibcs);
+  AFTER_CALL;
+  return count + static_cast<size_t>(room[0]) * 0;
+}
+
+TEST(Local, BacktraceIsGlibcs) {
+  std::vector<uintptr_t> ours, glibcs;
+  // Again and again: from nothing known, from the cache, from the remembered trace.
+  for (const int depth : {0, 1, 40, 40, 40, 3, 100, 40, 0}) {
+    recurse(depth, ours, glibcs);
+    ASSERT_EQ(ours.size(), glibcs.size()) << depth;
+    // The first is where each was called from.
+    EXPECT_TRUE(std::equal(ours.begin() + 1, ours.end(), glibcs.begin() + 1)) << depth;
+    EXPECT_NE(ours[0], glibcs[0]);
+  }
+}
+
+TEST(Local, ABacktraceThatDoesNotFitIsItsInnermostPart) {
+  std::vector<uintptr_t> ours, glibcs;
+  recurse(30, ours, glibcs);
+  std::vector<uintptr_t> whole, part(7);
+  const auto at = [&](std::span<uintptr_t> out) NOINLINE { return backtrace(out); };
+  whole.resize(256);
+  whole.resize(at(whole));
+  EXPECT_EQ(at(part), 7u);
+  EXPECT_TRUE(std::equal(part.begin() + 2, part.end(), whole.begin() + 2));
+  EXPECT_EQ(at({}), 0u);
+}
+
+TEST(Local, FramesSayHowTheyWereFound) {
+  std::array<Frame, 256> frames;
+  const Trace trace = unwind_here(frames);
+  ASSERT_GT(trace.frames, 3u);
+  EXPECT_EQ(trace.end, static_cast<uint32_t>(CLEW_END_ROOT));
+  EXPECT_EQ(frames[0].how, static_cast<uint32_t>(CLEW_HOW_REGISTERS));
+  for (size_t i = 1; i < trace.frames; ++i) {
+    EXPECT_EQ(frames[i].how, static_cast<uint32_t>(CLEW_HOW_TABLE));
+    EXPECT_GT(frames[i].sp, frames[i - 1].sp);
+  }
+  std::vector<uintptr_t> ours(256);
+  ours.resize(backtrace(ours));
+  ASSERT_EQ(ours.size(), trace.frames);
+  for (size_t i = 1; i < ours.size(); ++i) EXPECT_EQ(ours[i], frames[i].pc);
+}
+
+// ---- Every instruction ----
+
+struct Stepping {
+  uintptr_t begin_sp = 0;       // frames above are the test's own, which do not change
+  std::vector<uintptr_t> tail;  // their addresses
+  uint64_t steps = 0, wrong = 0, incomplete = 0;
+  uintptr_t first_wrong = 0;
+  uint32_t first_end = 0;
+  size_t first_frames = 0;
+  std::array<uintptr_t, 16> first_pcs{};
+};
+Stepping* stepping = nullptr;
+Seen stepped;
+
+void on_step(int, siginfo_t*, void* ucontext) {
+  Stepping& now = *stepping;
+  ++now.steps;
+  stepped.trace = unwind_ucontext(ucontext, stepped.frames);
+  const size_t count = stepped.trace.frames;
+  bool right = stepped.root() && count >= now.tail.size();
+  for (size_t i = 0; right && i < now.tail.size(); ++i)
+    right = stepped.frames[count - 1 - i].pc == now.tail[now.tail.size() - 1 - i];
+  const auto pc = static_cast<uintptr_t>(static_cast<ucontext_t*>(ucontext)->uc_mcontext.gregs[REG_RIP]);
+  right = right && stepped.frames[0].pc == pc;
+  if (right) return;
+  if (now.wrong++ == 0) {
+    now.first_wrong = pc;
+    now.first_end = stepped.trace.end;
+    now.first_frames = count;
+    for (size_t i = 0; i < std::min(count, now.first_pcs.size()); ++i)
+      now.first_pcs[i] = stepped.frames[i].pc;
+  }
+}
+
+/// Runs `work` with the trap flag set: the handler unwinds at each of its instructions.
+NOINLINE void step_through(const std::function<void()>& work, Stepping& result) {
+  Handler handler(SIGTRAP, on_step);
+  std::vector<uintptr_t> here(256);
+  here.resize(backtrace(here));
+  result.tail.assign(here.begin() + 1, here.end());  // our callers
+  stepping = &result;
+  asm volatile("pushfq; orq $0x100, (%%rsp); popfq" ::: "memory", "cc");
+  work();
+  asm volatile("pushfq; andq $~0x100, (%%rsp); popfq" ::: "memory", "cc");
+  stepping = nullptr;
+}
+
+std::string describe(const Stepping& result) {
+  Dl_info info{};
+  dladdr(reinterpret_cast<void*>(result.first_wrong), &info);
+  char text[400];
+  std::snprintf(text, sizeof text, "%lu of %lu wrong, first at %#lx (%s+%#lx %s), ended %s after %zu frames",
+                static_cast<unsigned long>(result.wrong), static_cast<unsigned long>(result.steps),
+                static_cast<unsigned long>(result.first_wrong), info.dli_fname ? info.dli_fname : "?",
+                static_cast<unsigned long>(result.first_wrong - reinterpret_cast<uintptr_t>(info.dli_fbase)),
+                info.dli_sname ? info.dli_sname : "?", clew_end_name(result.first_end), result.first_frames);
+  return text;
+}
+
+NOINLINE int compare(const void* a, const void* b) {
+  return *static_cast<const int*>(a) - *static_cast<const int*>(b);
+}
+
+NOINLINE void work_of_libc() {
+  int values[40];
+  for (int i = 0; i < 40; ++i) values[i] = i * 7919 % 31;
+  qsort(values, 40, sizeof(int), compare);
+  char text[100];
+  std::snprintf(text, sizeof text, "%d %s %a %.3f", values[3], "word", 1.5, 2.25);
+  free(std::malloc(5000));
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  getpid();
+}
+
+NOINLINE void work_of_alloca(size_t size) {
+  auto* room = static_cast<volatile char*>(__builtin_alloca(size));
+  room[0] = 1;
+  alignas(64) volatile char aligned[64];
+  aligned[5] = room[0];
+  asm volatile("" ::"r"(&aligned[0]) : "memory");
+}
+
+NOINLINE void throws(int depth) {
+  const std::string guard(static_cast<size_t>(40 + depth), 'x');  // a destructor on the way
+  if (depth == 0) throw 5;
+  throws(depth - 1);
+  AFTER_CALL;
+}
+
+NOINLINE void work_of_exceptions() {
+  try {
+    throws(3);
+  } catch (int) {
+  }
+}
+
+NOINLINE void work_of_longjmp() {
+  static jmp_buf back;
+  if (setjmp(back) == 0) std::longjmp(back, 1);
+}
+
+class EveryInstruction : public testing::TestWithParam<const char*> {};
+
+void run_work(const std::string& name) {
+  if (name == "libc") work_of_libc();
+  if (name == "alloca") {
+    for (const size_t size : {17, 4000, 100}) work_of_alloca(size);
+  }
+  if (name == "exceptions") work_of_exceptions();
+  if (name == "longjmp") work_of_longjmp();
+  if (name == "plt") {
+    // Bound lazily: the first call goes through the dynamic linker.
+    static_cast<void>(::strverscmp("a1", "a2"));
+    static_cast<void>(::strfry(std::string("a b").data()));
+  }
+}
+
+TEST_P(EveryInstruction, UnwindsToTheRoot) {
+  run_work("exceptions");  // what is done once a process is not what this is about
+  const auto once = [&] {
+    Stepping result;
+    step_through([] { run_work(GetParam()); }, result);
+    EXPECT_GT(result.steps, 100u);
+    EXPECT_EQ(result.wrong, 0u) << describe(result);
+  };
+  clew_load_tables();
+  once();
+}
+INSTANTIATE_TEST_SUITE_P(Local, EveryInstruction,
+                         testing::Values("libc", "alloca", "exceptions", "longjmp", "plt"),
+                         [](const auto& test) { return std::string(test.param); });
+
+// ---- Handlers ----
+
+Seen seen;
+
+void on_signal(int, siginfo_t*, void* ucontext) { seen.trace = unwind_ucontext(ucontext, seen.frames); }
+void on_signal_here(int, siginfo_t*, void*) {
+  errno = 77;
+  seen.trace = unwind_here(seen.frames);
+  if (errno != 77) seen.trace = {};
+}
+
+NOINLINE void interrupted(int signal) {
+  raise(signal);
+  AFTER_CALL;
+}
+
+TEST(Local, AHandlersOwnStackGoesOnBelowIt) {
+  Handler handler(SIGUSR1, on_signal_here);
+  std::vector<uintptr_t> here(256);
+  here.resize(backtrace(here));
+  interrupted(SIGUSR1);
+  ASSERT_TRUE(seen.root());
+  const auto pcs = seen.pcs();
+  EXPECT_TRUE(ends_in(pcs, {here.begin() + 1, here.end()}));
+  EXPECT_GT(pcs.size(), here.size() + 3);  // the handler, its trampoline, raise, interrupted
+  EXPECT_EQ(std::count_if(seen.frames.begin(), seen.frames.begin() + static_cast<long>(pcs.size()),
+                          [](const Frame& frame) { return (frame.flags & CLEW_FRAME_SIGNAL) != 0; }),
+            1);
+}
+
+TEST(Local, AHandlerOnAnotherStackReachesTheFirst) {
+  std::vector<char> room(1 << 16);
+  stack_t stack{room.data(), 0, room.size()}, before;
+  sigaltstack(&stack, &before);
+  {
+    Handler handler(SIGUSR1, on_signal_here, SA_ONSTACK);
+    std::vector<uintptr_t> here(256);
+    here.resize(backtrace(here));
+    for (int i = 0; i < 3; ++i) {
+      interrupted(SIGUSR1);
+      ASSERT_TRUE(seen.root()) << clew_end_name(seen.trace.end);
+      EXPECT_TRUE(ends_in(seen.pcs(), {here.begin() + 1, here.end()}));
+      EXPECT_LT(seen.frames[0].sp - reinterpret_cast<uintptr_t>(room.data()), room.size());
+    }
+  }
+  sigaltstack(&before, nullptr);
+}
+
+TEST(Local, ACallOfNothingIsItsCallers) {
+  static sigjmp_buf back;
+  Handler handler(SIGSEGV, [](int signal, siginfo_t* info, void* ucontext) {
+    on_signal(signal, info, ucontext);
+    siglongjmp(back, 1);
+  });
+  for (const uintptr_t target : {uintptr_t{0}, uintptr_t{0x1234}, uintptr_t{1} << 46}) {
+    void (*volatile nothing)() = reinterpret_cast<void (*)()>(target);
+    std::vector<uintptr_t> here(256);
+    here.resize(backtrace(here));
+    if (sigsetjmp(back, 1) == 0) nothing();
+    ASSERT_TRUE(seen.root()) << clew_end_name(seen.trace.end);
+    EXPECT_EQ(seen.frames[0].pc, target);
+    EXPECT_TRUE(ends_in(seen.pcs(), {here.begin() + 1, here.end()}));
+  }
+}
+
+TEST(Local, ABrokenStackEndsTheTrace) {
+  Handler handler(SIGUSR1, [](int, siginfo_t*, void* context) {
+    auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+    ucontext_t broken = *static_cast<ucontext_t*>(context);
+    auto* guard = static_cast<char*>(mmap(nullptr, 2 * 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    mprotect(guard, 4096, PROT_READ | PROT_WRITE);
+    size_t unreadable = 0;
+    const uintptr_t places[] = {0,
+                                8,
+                                reinterpret_cast<uintptr_t>(guard) + 4096 - 4,
+                                UINTPTR_MAX - 4,
+                                reinterpret_cast<uintptr_t>(guard) + 4096,
+                                uintptr_t{1} << 60,
+                                reinterpret_cast<uintptr_t>(guard) + 4096 - 16};
+    for (const uintptr_t place : places) {
+      broken.uc_mcontext.gregs[REG_RSP] = static_cast<greg_t>(place);
+      broken.uc_mcontext.gregs[REG_RBP] = static_cast<greg_t>(place);
+      seen.trace = unwind_ucontext(&broken, seen.frames);
+      unreadable += seen.trace.end == CLEW_END_UNREADABLE || seen.trace.end == CLEW_END_NOT_MAPPED ? 1 : 0;
+      if (seen.trace.frames == 0 || seen.frames[0].pc != static_cast<uintptr_t>(registers[REG_RIP]))
+        unreadable = 99;
+    }
+    munmap(guard, 2 * 4096);
+    seen.trace.frames = unreadable;
+  });
+  raise(SIGUSR1);
+  EXPECT_EQ(seen.trace.frames, 7u);
+}
+
+// ---- Itself, interrupted ----
+
+std::atomic<uint64_t> ticks{0}, wrong_ticks{0};
+std::vector<uintptr_t> below;  // of the thread that is interrupted
+thread_local const std::vector<uintptr_t>* own_tail = nullptr;
+
+void on_tick(int, siginfo_t*, void* ucontext) {
+  std::array<Frame, 256> frames;
+  const Trace trace = unwind_ucontext(ucontext, frames);
+  ticks.fetch_add(1, std::memory_order_relaxed);
+  bool right = trace.end == CLEW_END_ROOT;
+  if (const auto* tail = own_tail) {
+    right = right && trace.frames >= tail->size();
+    for (size_t i = 0; right && i < tail->size(); ++i)
+      right = frames[trace.frames - 1 - i].pc == (*tail)[tail->size() - 1 - i];
+  }
+  if (!right) wrong_ticks.fetch_add(1, std::memory_order_relaxed);
+}
+
+TEST(Local, InterruptsItself) {
+  clew_load_tables();
+  below.resize(256);
+  below.resize(backtrace(below));
+  below.erase(below.begin());
+  own_tail = &below;
+  ticks = wrong_ticks = 0;
+  {
+    Handler handler(SIGPROF, on_tick, SA_RESTART);
+    const itimerval often{{0, 1000}, {0, 1000}}, never{};
+    setitimer(ITIMER_PROF, &often, nullptr);
+    std::vector<uintptr_t> ours, glibcs;
+    size_t different = 0;
+    for (int i = 0; ticks < 300 && i < 2'000'000; ++i) {
+      recurse(i % 50, ours, glibcs);
+      different += ours.size() != glibcs.size() ? 1 : 0;
+    }
+    setitimer(ITIMER_PROF, &never, nullptr);
+    EXPECT_EQ(different, 0u);
+  }
+  own_tail = nullptr;
+  EXPECT_GT(ticks, 50u);
+  EXPECT_EQ(wrong_ticks, 0u);
+}
+
+TEST(Local, ThreadsThatBeginAndEnd) {
+  clew_load_tables();
+  ticks = wrong_ticks = 0;
+  {
+    Handler handler(SIGPROF, on_tick, SA_RESTART);
+    const itimerval often{{0, 1000}, {0, 1000}}, never{};
+    setitimer(ITIMER_PROF, &often, nullptr);
+    for (int i = 0; ticks < 300 && i < 100'000; ++i) {
+      std::thread one([] { work_of_libc(); });
+      std::thread two([] { work_of_exceptions(); });
+      one.join();
+      two.join();
+    }
+    setitimer(ITIMER_PROF, &never, nullptr);
+  }
+  EXPECT_GT(ticks, 50u);
+  EXPECT_EQ(wrong_ticks, 0u);
+}
+
+// ---- Another thread ----
+
+TEST(Local, AnotherThreadUnwindsItself) {
+  std::atomic<int> tid{0};
+  std::atomic<bool> stop{false};
+  std::vector<uintptr_t> tail;
+  std::thread other([&] {
+    tail.resize(256);
+    tail.resize(backtrace(tail));
+    tid = gettid();
+    while (!stop) work_of_libc();
+  });
+  while (tid == 0) std::this_thread::yield();
+  std::array<Frame, 256> frames;
+  for (int i = 0; i < 20; ++i) {
+    const Trace trace = unwind_thread(tid, SIGRTMIN + 5, 2000, frames);
+    ASSERT_GT(trace.frames, tail.size());
+    EXPECT_EQ(trace.end, static_cast<uint32_t>(CLEW_END_ROOT));
+    for (size_t k = 1; k + 1 < tail.size(); ++k)
+      EXPECT_EQ(frames[trace.frames - k].pc, tail[tail.size() - k]);
+  }
+  stop = true;
+  other.join();
+  EXPECT_EQ(unwind_thread(tid, SIGRTMIN + 5, 10, frames).frames, 0u);  // it is gone
+}
+
+// ---- Frame by frame ----
+
+TEST(Local, ACursorKnowsRegisters) {
+  Handler handler(SIGUSR1, [](int, siginfo_t*, void* context) {
+    Cursor cursor(context);
+    seen.trace = {};
+    const auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+    auto frame = cursor.next();
+    const bool first = frame && cursor.value(0) == static_cast<uint64_t>(registers[REG_RAX]) &&
+                       cursor.value(7) == frame->sp && cursor.value(16) == frame->pc;
+    while (frame) {
+      // rbx is saved by whoever changes it: the caller's comes back. See below.
+      if (cursor.value(3) == 0x1122334455667788u) seen.trace.detail = 1;
+      ++seen.trace.frames;
+      frame = cursor.next();
+    }
+    seen.trace.end = cursor.end();
+    if (!first) seen.trace.end = CLEW_END_NO_RULE;
+  });
+  register uint64_t kept asm("rbx") = 0x1122334455667788u;
+  asm volatile("" : "+r"(kept));
+  raise(SIGUSR1);
+  asm volatile("" : "+r"(kept));
+  EXPECT_TRUE(seen.root());
+  EXPECT_GT(seen.trace.frames, 4u);
+  EXPECT_EQ(seen.trace.detail, 1u);
+}
+
+// ---- What it is made of ----
+
+TEST(Local, NeedsNothingThatAHandlerMayNotCall) {
+  const Output symbols = run_command("nm -u " CLEW_BINARY_DIR
+                                     "/libclew_unwind.a 2>/dev/null | awk '/walk.cpp.o:/{p=1} "
+                                     "/^$/{p=0} p && $1==\"U\"{print $2}'");
+  ASSERT_EQ(symbols.status, 0);
+  for (const char* forbidden : {"malloc", "_Znwm", "_Znam", "pthread_mutex_lock", "__cxa_guard_acquire",
+                                "__tls_get_addr", "__cxa_throw", "dl_iterate_phdr"})
+    EXPECT_EQ(symbols.out.find(forbidden), std::string::npos) << forbidden;
+  EXPECT_NE(symbols.out.find("getauxval"), std::string::npos);  // so that the list is one
+}
+
+}  // namespace
+}  // namespace clew::test
