@@ -1,15 +1,18 @@
 #include "elf/decompress.hpp"
 
+#include <algorithm>
+
+#ifndef CLEW_WITHOUT_COMPRESSION
 #include <lzma.h>
 #include <zlib.h>
 #include <zstd.h>
-
-#include <algorithm>
+#endif
 
 #include "elf/image_state.hpp"
 
 namespace clew::elf {
 
+#ifndef CLEW_WITHOUT_COMPRESSION
 namespace {
 
 // A dictionary of 64 MiB (xz -9) and the decoder itself.
@@ -19,12 +22,19 @@ const uint8_t* octets(const std::byte* bytes) { return reinterpret_cast<const ui
 uint8_t* octets(std::byte* bytes) { return reinterpret_cast<uint8_t*>(bytes); }
 
 }  // namespace
+#endif
 
 uint64_t expansion_limit(uint64_t packed_bytes) {
   if (packed_bytes > kMaxContentBytes / kMaxExpansion) return kMaxContentBytes;
   return std::min(kMaxContentBytes, packed_bytes * kMaxExpansion + kExpansionFloor);
 }
 
+#ifdef CLEW_WITHOUT_COMPRESSION
+// libclew depends on libc alone. Unwind tables are never compressed; what is, are names of functions without them.
+bool unzlib(std::span<const std::byte>, std::span<std::byte>) { return false; }
+bool unzstd(std::span<const std::byte>, std::span<std::byte>) { return false; }
+std::optional<std::vector<std::byte>> unxz(std::span<const std::byte>) { return std::nullopt; }
+#else
 bool unzlib(std::span<const std::byte> packed, std::span<std::byte> out) {
   z_stream stream{};
   if (packed.size() > kMaxContentBytes || out.size() > kMaxContentBytes || inflateInit(&stream) != Z_OK)
@@ -68,5 +78,7 @@ std::optional<std::vector<std::byte>> unxz(std::span<const std::byte> packed) {
   if (status != LZMA_STREAM_END) return std::nullopt;
   return out;
 }
+
+#endif
 
 }  // namespace clew::elf
