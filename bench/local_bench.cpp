@@ -1,0 +1,188 @@
+// Unwinding the calling thread beside peers: ns a frame, and as a multiple of a frame-pointer walk of the
+// same stacks.
+//   bench_local [--json FILE]
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <time.h>
+#include <unwind.h>
+#include <x86intrin.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "clew/unwind.h"
+#include "figures.hpp"
+#include "local_functions.hpp"
+
+#ifdef CLEW_HAVE_LIBUNWIND
+#define UNW_LOCAL_ONLY
+#include <libunwind.h>
+#endif
+
+namespace clew::bench {
+namespace {
+
+constexpr size_t kDepth = 66, kMost = 256;
+uintptr_t frames[kMost];
+
+struct Unwinder {
+  const char* name;
+  size_t (*unwind)();
+  bool frame_pointers;  // walks the twin
+};
+
+/// The walk to compare with: a chain of saved rbp, each checked to lie in the stack and above the last.
+[[gnu::noinline]] size_t by_frame_pointer() {
+  static uintptr_t stack_end = 0;
+  auto* frame = static_cast<uintptr_t*>(__builtin_frame_address(0));
+  if (stack_end == 0) stack_end = reinterpret_cast<uintptr_t>(frame) + (1 << 16);
+  size_t count = 0;
+  while (count < kMost) {
+    frames[count++] = frame[1];
+    auto* next = reinterpret_cast<uintptr_t*>(frame[0]);
+    if (next <= frame || reinterpret_cast<uintptr_t>(next) >= stack_end) break;
+    frame = next;
+  }
+  return count;
+}
+
+[[gnu::noinline]] size_t by_clew() { return clew_backtrace(frames, kMost); }
+/// From the very library: libunwind has functions of the same names.
+template <class Type>
+Type* of_library(const char* library, const char* name) {
+  return reinterpret_cast<Type*>(dlsym(dlopen(library, RTLD_NOW), name));
+}
+[[gnu::noinline]] size_t by_glibc() {
+  static auto* const backtrace_of_glibc = of_library<decltype(backtrace)>("libc.so.6", "backtrace");
+  return static_cast<size_t>(backtrace_of_glibc(reinterpret_cast<void**>(frames), kMost));
+}
+[[gnu::noinline]] size_t by_libgcc() {
+  static auto* const backtrace_of_libgcc =
+      of_library<decltype(_Unwind_Backtrace)>("libgcc_s.so.1", "_Unwind_Backtrace");
+  size_t count = 0;
+  backtrace_of_libgcc(
+      [](_Unwind_Context* context, void* out) {
+        size_t& at = *static_cast<size_t*>(out);
+        if (at == kMost) return _URC_END_OF_STACK;
+        frames[at++] = _Unwind_GetIP(context);
+        return _URC_NO_REASON;
+      },
+      &count);
+  return count;
+}
+#ifdef CLEW_HAVE_LIBUNWIND
+[[gnu::noinline]] size_t by_libunwind() {
+  return static_cast<size_t>(unw_backtrace(reinterpret_cast<void**>(frames), kMost));
+}
+#endif
+
+struct Measured {
+  double ns_a_frame = 0;
+  size_t frames = 0;
+};
+
+double ns_a_tick() {
+  timespec a, b;
+  clock_gettime(CLOCK_MONOTONIC, &a);
+  const uint64_t begin = __rdtsc();
+  do clock_gettime(CLOCK_MONOTONIC, &b);
+  while ((b.tv_sec - a.tv_sec) * 1000000000 + (b.tv_nsec - a.tv_nsec) < 20000000);
+  const double ns = static_cast<double>((b.tv_sec - a.tv_sec) * 1000000000 + (b.tv_nsec - a.tv_nsec));
+  return ns / static_cast<double>(__rdtsc() - begin);
+}
+
+struct Work {
+  const Unwinder* unwinder;
+  unsigned unwinds;  // at the leaf, one after the other
+  std::vector<uint64_t> ticks;
+  size_t frames = 0;
+};
+
+void leaf(Path& path) {
+  auto& work = *static_cast<Work*>(path.context);
+  for (unsigned i = 0; i < work.unwinds; ++i) {
+    unsigned unused;
+    const uint64_t begin = __rdtscp(&unused);
+    work.frames = work.unwinder->unwind();
+    const uint64_t end = __rdtscp(&unused);
+    work.ticks.push_back(end - begin);
+  }
+}
+
+/// The median of the ticks of one unwind, less what reading the clock takes.
+Measured measure(const Unwinder& unwinder, unsigned functions, bool random, double tick_ns) {
+  static uint64_t clock_ticks = [] {
+    std::vector<uint64_t> ticks;
+    for (int i = 0; i < 1001; ++i) {
+      unsigned unused;
+      const uint64_t begin = __rdtscp(&unused);
+      ticks.push_back(__rdtscp(&unused) - begin);
+    }
+    std::nth_element(ticks.begin(), ticks.begin() + 500, ticks.end());
+    return ticks[500];
+  }();
+  std::mt19937 engine(functions);
+  std::vector<uint16_t> path_functions(kDepth -
+                                       4);  // the leaf, run, measure and main are the rest, or nearly
+  Work work{&unwinder, random ? 1u : 5000u, {}, 0};
+  Path path{path_functions.data(), path_functions.size(), 0, leaf, &work};
+  const int paths = random ? 20000 : 3;
+  for (int i = 0; i < paths; ++i) {
+    for (uint16_t& next : path_functions) next = static_cast<uint16_t>(engine() % functions);
+    unwinder.frame_pointers ? with_frame_pointers::run(path) : without_frame_pointers::run(path);
+  }
+  // The first tenth warms up.
+  std::vector<uint64_t> ticks(work.ticks.begin() + static_cast<std::ptrdiff_t>(work.ticks.size() / 10),
+                              work.ticks.end());
+  double sum = 0;
+  std::sort(ticks.begin(), ticks.end());
+  // The mean without the slowest hundredth: interrupts and other tenants, not the unwinder.
+  const size_t kept = ticks.size() * 99 / 100;
+  for (size_t i = 0; i < kept; ++i) sum += static_cast<double>(ticks[i]);
+  const double mean = sum / static_cast<double>(kept) - static_cast<double>(clock_ticks);
+  return {mean * tick_ns / static_cast<double>(work.frames), work.frames};
+}
+
+}  // namespace
+}  // namespace clew::bench
+
+int main(int argc, char** argv) {
+  using namespace clew::bench;
+  Figures figures(argc, argv);
+  std::vector<Unwinder> unwinders = {
+      {"frame pointers", by_frame_pointer, true},
+      {"clew", by_clew, false},
+#ifdef CLEW_HAVE_LIBUNWIND
+      {"libunwind", by_libunwind, false},
+#endif
+      {"glibc", by_glibc, false},
+      {"libgcc", by_libgcc, false},
+  };
+  const double tick_ns = ns_a_tick();
+  std::printf("%-16s %22s %22s %22s %22s\n", "ns a frame", "64 repeated", "64 random", "4096 repeated",
+              "4096 random");
+  std::vector<double> base;
+  for (const Unwinder& unwinder : unwinders) {
+    std::printf("%-16s", unwinder.name);
+    size_t column = 0, seen = 0;
+    for (const unsigned functions : {64u, 4096u}) {
+      for (const bool random : {false, true}) {
+        const Measured measured = measure(unwinder, functions, random, tick_ns);
+        if (base.size() == column) base.push_back(measured.ns_a_frame);
+        const double ratio = measured.ns_a_frame / base[column++];
+        std::printf("  %8.2f  %8.2f x", measured.ns_a_frame, ratio);
+        const std::string name =
+            std::to_string(functions) + (random ? " functions, random" : " functions, repeated");
+        figures.add(name, "unwind", "ns/frame", measured.ns_a_frame, unwinder.name);
+        figures.add(name, "unwind / frame-pointer walk", "ratio", ratio, unwinder.name);
+        seen = measured.frames;
+      }
+    }
+    std::printf("  (%zu frames)\n", seen);
+    std::fflush(stdout);
+  }
+  return figures.write();
+}
