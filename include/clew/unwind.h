@@ -6,6 +6,10 @@
  * stack contents are not trusted: memory is read where it is known to be readable, else the trace ends and
  * says so.
  *
+ * A walk needs 5 KiB of stack besides its results (7 KiB where it is the first to call a function that is
+ * bound lazily; a cursor's step 4 KiB): an alternate signal stack of SIGSTKSZ, 8 KiB, does; one of
+ * MINSIGSTKSZ, which the kernel fills with the registers, does not.
+ *
  * Linux, x86-64. Modules are found through glibc's _dl_find_object (2.35 and later): without it every trace
  * ends as CLEW_END_NOT_MAPPED. */
 #ifndef CLEW_UNWIND_H

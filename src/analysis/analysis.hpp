@@ -139,4 +139,10 @@ std::optional<ContextLoad> context_load(std::span<const std::byte> code);
 /// Whether `code` begins as a function that saves a context: mov [rdi + n], rbx.
 bool saves_context(std::span<const std::byte> code);
 
+/// Whether `code` begins with makecontext's trampoline (glibc's __start_context): the outermost frame of its
+/// stack, entered by a return to its first instruction. Older versions describe it as an ordinary function.
+bool is_start_context(std::span<const std::byte> code);
+constexpr size_t kStartContextBytes = 13;
+constexpr size_t kStartContextMost = 32;  // it ends before
+
 }  // namespace clew::analysis

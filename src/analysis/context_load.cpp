@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "analysis/analysis.hpp"
 #include "analysis/instruction.hpp"
@@ -63,6 +64,13 @@ bool saves_context(std::span<const std::byte> code) {
   if (in.is_0f(0x1e) && in.repeat() && !decode(code.subspan(in.length), in)) return false;
   return in.is(0x89) && in.wide() && in.is_memory_form() && in.reg() == kRbx && in.memory().plain &&
          in.memory().base == kRdi && in.memory().index == kNoRegister;
+}
+
+bool is_start_context(std::span<const std::byte> code) {
+  // mov %rbx,%rsp; mov (%rsp),%rdi; test %rdi,%rdi; je +8; call
+  constexpr std::array<uint8_t, kStartContextBytes> kCode = {0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24,
+                                                             0x48, 0x85, 0xff, 0x74, 0x08, 0xe8};
+  return code.size() >= kCode.size() && std::memcmp(code.data(), kCode.data(), kCode.size()) == 0;
 }
 
 }  // namespace clew::analysis

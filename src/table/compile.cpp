@@ -458,13 +458,10 @@ uint32_t Compiler::root_before(const Piece& piece) {
   const auto [first, count] = programs_.programs[piece.program];
   if (clew_rule_kind(dictionary_.rules()[programs_.rows[first].rule]) == CLEW_CFA_ROOT) return piece.program;
   if (count != 1) return kNoRules;  // its FDE, as an ordinary function's, has no instructions
-  // mov %rbx,%rsp; mov (%rsp),%rdi; test %rdi,%rdi; je +8; call
-  constexpr std::array<uint8_t, 13> kStartContext = {0x48, 0x89, 0xdc, 0x48, 0x8b, 0x3c, 0x24,
-                                                     0x48, 0x85, 0xff, 0x74, 0x08, 0xe8};
-  if (const uint64_t size = piece.end - piece.start; size < 20 || size > 32) return kNoRules;
-  std::array<std::byte, kStartContext.size()> code = {};
-  if (image_.read(piece.start, code) != code.size()) return kNoRules;
-  if (std::memcmp(code.data(), kStartContext.data(), code.size()) != 0) return kNoRules;
+  if (const uint64_t size = piece.end - piece.start; size < 20 || size > analysis::kStartContextMost)
+    return kNoRules;
+  std::array<std::byte, analysis::kStartContextBytes> code = {};
+  if (image_.read(piece.start, code) != code.size() || !analysis::is_start_context(code)) return kNoRules;
   const auto row = static_cast<uint32_t>(programs_.rows.size());
   const clew_rule root = clew_rule_make(CLEW_CFA_ROOT, 0, 0, CLEW_BP_UNCHANGED, 0, false);
   programs_.rows.push_back({0, dictionary_.rule_of_analysis(root)});

@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -18,6 +19,8 @@
 #include <csetjmp>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
@@ -462,6 +465,179 @@ TEST(Local, ACursorKnowsRegisters) {
   EXPECT_TRUE(seen.root());
   EXPECT_GT(seen.trace.frames, 4u);
   EXPECT_EQ(seen.trace.detail, 1u);
+}
+
+TEST(Local, AForkedChildNeedNotWaitForTheOther) {
+  // Other threads of the parent are asking when it forks.
+  std::atomic<bool> stop{false};
+  std::atomic<int> tid{0};
+  std::thread asked([&] {
+    tid = gettid();
+    while (!stop) std::this_thread::yield();
+  });
+  while (tid == 0) std::this_thread::yield();
+  std::thread asking([&] {
+    std::array<Frame, 64> frames;
+    while (!stop) unwind_thread(tid, SIGRTMIN + 5, 2000, frames);
+  });
+  for (int i = 0; i < 20; ++i) {
+    usleep(300);
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      std::array<Frame, 64> frames;
+      unwind_thread(gettid() + 1'000'000, SIGRTMIN + 5, 1, frames);  // nobody
+      _exit(0);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    ASSERT_EQ(status, 0);
+  }
+  stop = true;
+  asking.join();
+  asked.join();
+}
+
+// ---- Coroutines and their stacks ----
+
+ucontext_t switch_back, switch_there;
+void coroutine() {
+  seen.trace = unwind_here(seen.frames);
+  AFTER_CALL;
+  swapcontext(&switch_there, &switch_back);
+}
+void run_coroutine(void* stack, size_t size) {
+  getcontext(&switch_there);
+  switch_there.uc_stack = {stack, 0, size};
+  switch_there.uc_link = nullptr;
+  makecontext(&switch_there, coroutine, 0);
+  swapcontext(&switch_back, &switch_there);
+}
+
+TEST(Local, ACoroutinesStackIsItsOwn) {  // no table is loaded
+  std::vector<char> stack(1 << 17);
+  run_coroutine(stack.data(), stack.size());
+  ASSERT_TRUE(seen.root()) << clew_end_name(seen.trace.end);
+  EXPECT_EQ(seen.trace.frames, 2u);  // and glibc's trampoline
+}
+
+TEST(Local, ACoroutinesStackThatGoesAwayIsNotRead) {
+  // Where the first thread's control block is, a coroutine's stack may lie just before.
+  uintptr_t block;
+  asm("mov %%fs:0, %0" : "=r"(block));
+  uintptr_t mapped = block & ~uintptr_t{4095};  // the beginning of the block's mapping
+  unsigned char resident;
+  while (mincore(reinterpret_cast<void*>(mapped - 4096), 4096, &resident) == 0) mapped -= 4096;
+  if (block - mapped > 900'000) GTEST_SKIP() << "the control block is far from free memory";
+  constexpr size_t kSize = 1 << 17;
+  const auto map = [&](size_t size) {
+    return mmap(reinterpret_cast<void*>(mapped - kSize), size, PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+  };
+  void* stack = map(kSize);
+  if (stack == MAP_FAILED) GTEST_SKIP() << "no room before the control block";
+  const pid_t child = fork();  // whose memory of its stack is empty
+  if (child == 0) {
+    run_coroutine(stack, kSize);
+    munmap(stack, kSize);
+    // A smaller one at its place; what would be above is nobody's now.
+    if (map(kSize / 2) == MAP_FAILED) _exit(2);
+    ucontext_t context;
+    getcontext(&context);
+    auto* top = reinterpret_cast<uintptr_t*>(reinterpret_cast<uintptr_t>(stack) + kSize / 2);
+    context.uc_mcontext.gregs[REG_RIP] = 0x1234;  // a call of nothing, with the return address out of reach
+    context.uc_mcontext.gregs[REG_RSP] = reinterpret_cast<greg_t>(top - 1);
+    // A return address of which the caller's frame would be above.
+    top[-1] = seen.frames[0].pc;
+    seen.trace = unwind_ucontext(&context, seen.frames);
+    _exit(seen.root() ? 1 : 0);
+  }
+  int status = -1;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  munmap(stack, kSize);
+}
+
+// ---- Modules that replace each other ----
+
+/// A library whose function holds `bytes` of stack while it calls its argument. All such have the same
+/// layout, and a note that is longer than the build-id and the same in all.
+std::string library_with_frame(const std::string& folder, int bytes) {
+  const std::string source = folder + "/" + std::to_string(bytes) + ".s";
+  const std::string library = folder + "/" + std::to_string(bytes) + ".so";
+  std::ofstream(source) << ".section .note.same, \"a\", @note\n.p2align 3\n.long 4, 64, 1\n.asciz \"abc\"\n"
+                           ".fill 64, 1, 7\n.text\n.globl call\n.type call, @function\ncall:\n"
+                           ".cfi_startproc\nsub $"
+                        << bytes << ", %rsp\n.cfi_adjust_cfa_offset " << bytes << "\ncall *%rdi\nadd $"
+                        << bytes << ", %rsp\n.cfi_adjust_cfa_offset -" << bytes
+                        << "\nret\n.cfi_endproc\n.size call, . - call\n"
+                           ".section .note.GNU-stack, \"\", @progbits\n";
+  const Output built =
+      run_command("gcc -shared -nostdlib -Wl,--build-id -o " + library + " " + source + " 2>&1");
+  EXPECT_EQ(built.status, 0) << built.out;
+  return library;
+}
+
+void look() {
+  seen.trace = unwind_here(seen.frames);
+  AFTER_CALL;
+}
+
+TEST(Local, AnotherModuleAtTheSameAddressHasItsOwnTable) {
+  const std::string folder = testing::TempDir() + "clew_local_" + std::to_string(getpid());
+  std::filesystem::create_directory(folder);
+  void* place = nullptr;
+  for (const int bytes : {24, 40, 56, 24}) {
+    void* module = dlopen(library_with_frame(folder, bytes).c_str(), RTLD_NOW);
+    ASSERT_TRUE(module) << dlerror();
+    void* call = dlsym(module, "call");
+    if (place) {
+      EXPECT_EQ(call, place) << "what this is about has not happened";
+    }
+    place = call;
+    clew_load_tables();
+    reinterpret_cast<void (*)(void (*)())>(call)(look);
+    EXPECT_TRUE(seen.root()) << bytes << clew_end_name(seen.trace.end);
+    ASSERT_GT(seen.trace.frames, 2u);
+    EXPECT_EQ(seen.frames[2].sp - seen.frames[1].sp, static_cast<uintptr_t>(bytes) + 8);
+    dlclose(module);
+  }
+  std::filesystem::remove_all(folder);
+}
+
+// ---- What it needs ----
+
+TEST(Local, AWalkFitsOnASmallAlternateStack) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "a sanitizer's frames are larger";
+#endif
+  constexpr size_t kRoom = 1 << 16;
+  constexpr size_t kMost =
+      5120;  // what clew/unwind.h says, less what binding a function for the first time needs
+  std::vector<char> room(kRoom);
+  static volatile uintptr_t in_handler;
+  stack_t stack{room.data(), 0, kRoom}, before;
+  sigaltstack(&stack, &before);
+  {
+    Handler handler(
+        SIGUSR1,
+        [](int signal, siginfo_t* info, void* ucontext) {
+          in_handler = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+          on_signal(signal, info, ucontext);
+        },
+        SA_ONSTACK);
+    raise(SIGUSR1);  // binds
+    for (int tables = 0; tables < 2; ++tables) {
+      std::fill(room.begin(), room.end(), '\x5a');
+      interrupted(SIGUSR1);
+      const auto untouched = static_cast<size_t>(
+          std::find_if(room.begin(), room.end(), [](char c) { return c != '\x5a'; }) - room.begin());
+      EXPECT_TRUE(seen.root());
+      EXPECT_LT(in_handler - (reinterpret_cast<uintptr_t>(room.data()) + untouched), kMost) << tables;
+      clew_load_tables();
+    }
+  }
+  sigaltstack(&before, nullptr);
 }
 
 // ---- What it is made of ----

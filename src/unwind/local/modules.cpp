@@ -48,23 +48,19 @@ bool read_bytes(bool permanent, uintptr_t address, void* out, size_t size) {
   return true;
 }
 
-/// A hash of the build-id, or without one of the first bytes of .eh_frame_hdr (they change with the code's
-/// layout).
-uint64_t contents_of(const Module& module, uintptr_t note, size_t note_bytes) {
-  unsigned char bytes[96] = {};
-  const bool has_note = note != 0 && note_bytes > 16;
-  const uintptr_t at = has_note ? note : module.eh_frame_hdr;
-  const size_t size = has_note ? std::min(note_bytes, sizeof bytes)
-                               : std::min<size_t>(sizeof bytes, module.eh_frame.end - module.eh_frame_hdr);
-  if (at == 0 || !read_bytes(module.permanent, at, bytes, size)) return 0;
-  uint64_t hash = 1;
-  for (size_t i = 0; i < sizeof bytes; i += 8) {
-    uint64_t word;
-    std::memcpy(&word, bytes + i, 8);
-    hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-    hash ^= hash >> 29;
+/// Adds a module's bytes, the first hundreds at most, to a hash.
+void hash_contents(const Module& module, uintptr_t at, size_t size, uint64_t& hash) {
+  unsigned char bytes[64] = {};
+  for (size_t done = 0; done < std::min<size_t>(size, 256); done += sizeof bytes) {
+    const size_t part = std::min(size - done, sizeof bytes);
+    if (!read_bytes(module.permanent, at + done, bytes, part)) return;
+    for (size_t i = 0; i < part; i += 8) {
+      uint64_t word;
+      std::memcpy(&word, bytes + i, 8);
+      hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
+      hash ^= hash >> 29;
+    }
   }
-  return hash;
 }
 
 const clew_table_header* published_table(const Identity& identity) {
@@ -100,10 +96,13 @@ bool headers_of_program(Module& module, ProgramHeaders& headers) {
   headers = {getauxval(AT_PHDR), std::min<size_t>(getauxval(AT_PHNUM), 64)};
   if (headers.address == 0 || getauxval(AT_PHENT) != sizeof(Elf64_Phdr)) return false;
   const auto* segments = reinterpret_cast<const Elf64_Phdr*>(headers.address);
-  uintptr_t start = UINTPTR_MAX, end = 0;
+  uintptr_t bias = 0, start = UINTPTR_MAX, end = 0;
+  for (size_t i = 0; i < headers.count; ++i)  // they stand behind the ELF header, which begins the file
+    if (segments[i].p_type == PT_LOAD && segments[i].p_offset == 0)
+      bias = headers.address - sizeof(Elf64_Ehdr) - segments[i].p_vaddr;
   for (size_t i = 0; i < headers.count; ++i) {
     const Elf64_Phdr& segment = segments[i];
-    const uintptr_t at = module.bias + segment.p_vaddr;
+    const uintptr_t at = bias + segment.p_vaddr;
     if (segment.p_type == PT_GNU_EH_FRAME) module.eh_frame_hdr = at;
     if (segment.p_type != PT_LOAD) continue;
     start = std::min(start, at & ~(kPage - 1));
@@ -112,17 +111,35 @@ bool headers_of_program(Module& module, ProgramHeaders& headers) {
   if (module.start < start || module.end > end) return false;  // not the program
   module.start = start;
   module.end = end;
+  module.bias = bias;
   module.permanent = true;
   return true;
 }
 
-/// Fills the ranges from the program headers.
+/// The bias by where the first segment, which begins with the ELF header, was meant to be. The linker's own
+/// note of it is freed when the module is unloaded.
+bool bias_by_start(Module& module, const ProgramHeaders& headers) {
+  for (size_t i = 0; i < headers.count; ++i) {
+    Elf64_Phdr segment;
+    if (!read_bytes(module.permanent, headers.address + i * sizeof segment, &segment, sizeof segment))
+      return false;
+    if (segment.p_type != PT_LOAD) continue;
+    module.bias = module.start - (segment.p_vaddr & ~(kPage - 1));
+    return true;
+  }
+  return false;
+}
+
+/// Fills the bias and the ranges from the program headers.
 bool read_segments(Module& module, uint64_t& contents) {
   ProgramHeaders headers;
-  if (!headers_at_start(module, headers) && !headers_of_program(module, headers)) return false;
+  if (headers_at_start(module, headers)) {
+    if (!bias_by_start(module, headers)) return false;
+  } else if (!headers_of_program(module, headers)) {
+    return false;
+  }
   size_t texts = 0;
-  uintptr_t note = 0;
-  size_t note_bytes = 0;
+  contents = 1;
   for (size_t i = 0; i < headers.count; ++i) {
     Elf64_Phdr segment;
     if (!read_bytes(module.permanent, headers.address + i * sizeof segment, &segment, sizeof segment))
@@ -134,13 +151,9 @@ bool read_segments(Module& module, uint64_t& contents) {
       module.text[texts++] = {start, end};
     if (segment.p_type == PT_LOAD && module.eh_frame_hdr - start < end - start)
       module.eh_frame = {start, end};
-    // Of several notes the one that is longest: the build-id's is, in what linkers write.
-    if (segment.p_type == PT_NOTE && segment.p_memsz > note_bytes) {
-      note = start;
-      note_bytes = segment.p_memsz;
-    }
+    // One of the notes is the build-id.
+    if (segment.p_type == PT_NOTE) hash_contents(module, start, segment.p_memsz, contents);
   }
-  contents = contents_of(module, note, note_bytes);
   return true;
 }
 
@@ -152,7 +165,6 @@ bool find_module(uintptr_t address, Module& module) {
   module = {};
   module.start = reinterpret_cast<uintptr_t>(found.dlfo_map_start);
   module.end = reinterpret_cast<uintptr_t>(found.dlfo_map_end);
-  module.bias = found.dlfo_link_map->l_addr;
   module.eh_frame_hdr = reinterpret_cast<uintptr_t>(found.dlfo_eh_frame);
   module.permanent = is_permanent(module.start);
   uint64_t contents = 0;

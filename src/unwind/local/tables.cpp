@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ Result<elf::Image> image_in_memory(const Module& module) {
 std::shared_ptr<const table::Table> table_of(const Module& module, const std::string& path) {
   auto loaded = image_in_memory(module);
   if (!loaded) return nullptr;
+  // Without a build-id, what is loaded at its address later could not be told from it.
+  if (!module.permanent && loaded->build_id().empty()) return nullptr;
   if (auto file = elf::Image::open(path)) {
     // The file that is there now is the one that is mapped if it says so: then its table is in the cache, or
     // will be.
@@ -49,6 +52,10 @@ extern "C" size_t clew_load_tables() {
     uintptr_t address;
     std::string path;
   };
+  static std::mutex one_at_a_time;
+  // Kept for ever: a walk may be reading them, at the process's very end too.
+  static auto& kept = *new std::vector<std::shared_ptr<const clew::table::Table>>;
+  const std::lock_guard lock(one_at_a_time);
   std::vector<Loaded> all;
   dl_iterate_phdr(
       [](dl_phdr_info* info, size_t, void* out) {
@@ -69,14 +76,10 @@ extern "C" size_t clew_load_tables() {
       ++count;
       continue;
     }
-    // Kept for ever: a walk may be reading it.
-    const auto* table =
-        new std::shared_ptr(table_of(module, loaded.path.empty() ? "/proc/self/exe" : loaded.path));
-    if (!*table) {
-      delete table;
-      continue;
-    }
-    publish_table(module, (*table)->header());
+    auto table = table_of(module, loaded.path.empty() ? "/proc/self/exe" : loaded.path);
+    if (!table) continue;
+    kept.push_back(table);
+    publish_table(module, table->header());
     ++count;
   }
   return count;

@@ -54,10 +54,45 @@ struct RememberedTrace {
   }
 };
 
+/// Frames that the fast loop has stepped since it last had to ask, for the remembered trace. The innermost
+/// first.
+struct Record {
+  static constexpr size_t kFrames = 128;
+  size_t first = 0;  // number in the output of the first one
+  size_t count = 0;
+  size_t reads_count = 0;
+  bool whole = true;  // none was left out
+  uintptr_t slot[kFrames];
+  uintptr_t rbp_slot[kFrames];
+  RememberedTrace::Read reads[RememberedTrace::kReads];
+
+  void restart() {
+    count = reads_count = 0;
+    whole = true;
+  }
+  void add(size_t number, uintptr_t sp, uintptr_t rbp_at) {
+    if (count == kFrames) {
+      whole = false;
+      return;
+    }
+    if (count == 0) first = number;
+    slot[count] = sp - 8;
+    rbp_slot[count++] = rbp_at;
+  }
+  void add_read(uintptr_t address, uint64_t value) {
+    if (reads_count == std::size(reads)) {
+      whole = false;
+      return;
+    }
+    reads[reads_count++] = {address, value, static_cast<uint32_t>(count - 1)};
+  }
+};
+
 class ThreadMemory {
  public:
   Interval stack;  // of the thread's own stack; empty: not known yet
   RememberedTrace trace;
+  Record record;         // not on the walk's own stack: an alternate one may be small
   uint32_t useless = 0;  // walks since the trace helped one
 
   /// The calling thread's, until release(); null where it cannot be had.

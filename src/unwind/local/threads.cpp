@@ -17,7 +17,7 @@ constexpr size_t kFrames = 1024;
 enum State : uint32_t { kIdle, kAsked, kAnswering, kAnswered };
 std::atomic<uint32_t> state{kIdle};
 std::atomic<int> asked_thread{0};
-std::atomic<bool> in_use{false};
+std::atomic<long> user{0};  // the process whose thread asks: a forked child's copy is nobody's
 clew_frame answer[kFrames];
 WalkResult answer_result;
 
@@ -37,7 +37,13 @@ void sleep_a_little() {
 }  // namespace
 
 WalkResult walk_thread(int tid, int signal, unsigned milliseconds, clew_frame* out, size_t capacity) {
-  while (in_use.exchange(true, std::memory_order_acquire)) sleep_a_little();
+  const long pid = system_call(SYS_getpid, 0, 0, 0, 0);
+  for (long expected = 0; !user.compare_exchange_weak(expected, pid, std::memory_order_acquire);) {
+    if (expected != pid) continue;
+    sleep_a_little();
+    expected = 0;
+  }
+  state.store(kIdle, std::memory_order_relaxed);
   WalkResult result{};
   struct sigaction action{}, before;
   action.sa_sigaction = on_signal;
@@ -46,7 +52,6 @@ WalkResult walk_thread(int tid, int signal, unsigned milliseconds, clew_frame* o
   if (sigaction(signal, &action, &before) == 0) {
     asked_thread.store(tid, std::memory_order_relaxed);
     state.store(kAsked, std::memory_order_release);
-    const long pid = system_call(SYS_getpid, 0, 0, 0, 0);
     if (system_call(SYS_tgkill, pid, tid, signal, 0) == 0) {
       for (unsigned waited = 0;
            waited < milliseconds * 20 && state.load(std::memory_order_acquire) != kAnswered; ++waited)
@@ -68,7 +73,7 @@ WalkResult walk_thread(int tid, int signal, unsigned milliseconds, clew_frame* o
     if (before.sa_handler != SIG_DFL || (before.sa_flags & SA_SIGINFO) != 0)
       sigaction(signal, &before, nullptr);
   }
-  in_use.store(false, std::memory_order_release);
+  user.store(0, std::memory_order_release);
   return result;
 }
 

@@ -5,6 +5,8 @@
 #include <sys/auxv.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 
 #include "analysis/analysis.hpp"
 #include "unwind/local/modules.hpp"
@@ -60,19 +62,39 @@ static uint32_t find_code(Context* context, uint64_t pc, clew_code* code) {
   return CLEW_CONTINUE;
 }
 
+/// Whether `pc`, in code whose CFI is that of a function's entry, is in makecontext's trampoline.
+static bool in_start_context(const Module& module, uint64_t pc) {
+  constexpr size_t kBehind = analysis::kStartContextMost - 1;
+  std::byte code[kBehind + analysis::kStartContextBytes];
+  for (const Module::Range& text : module.text) {
+    if (pc - text.start >= text.end - text.start) continue;
+    const uint64_t start = pc - std::min<uint64_t>(kBehind, pc - text.start);
+    const auto size = static_cast<size_t>(std::min(pc + analysis::kStartContextBytes, text.end) - start);
+    if (!read_module(module, start, code, size)) return false;
+    for (size_t at = 0; start + at <= pc; ++at)
+      if (analysis::is_start_context({code + at, size - at})) return true;
+  }
+  return false;
+}
+
 static clew_rule rule_of(Context* context, clew_code* code, uint64_t address) {
+  const clew_rule kEntry = clew_rule_make(CLEW_CFA_REG, CLEW_RSP, 8, CLEW_BP_UNCHANGED, 0, false);
+  const clew_rule kRoot = clew_rule_make(CLEW_CFA_ROOT, 0, 0, CLEW_BP_UNCHANGED, 0, false);
   const Module& module = context->module;
   clew_rule rule = 0;
   if (code->table) {
     rule = clew_table_lookup(context, code->table, address - code->bias);
   } else if (module.eh_frame_hdr != 0) {
     rule = clew_eh_frame_rule(context, module.eh_frame_hdr, address, context->one);
-    // The kernel returns into a signal trampoline's first instruction: the byte before it may not be the
-    // trampoline's.
+    // What is returned into without a call, a signal trampoline or the outermost frame of a coroutine, is so
+    // at its first instruction: the byte before it may be nobody's.
     if (rule == 0) {
       rule = clew_eh_frame_rule(context, module.eh_frame_hdr, address + 1, context->one);
-      if (clew_rule_saves(rule) == 0 || (context->one->saves[1] & CLEW_SAVES_SIGNAL) == 0) rule = 0;
+      const bool trampoline = clew_rule_saves(rule) != 0 && (context->one->saves[1] & CLEW_SAVES_SIGNAL) != 0;
+      if (!trampoline && rule != kEntry && clew_rule_kind(rule) != CLEW_CFA_ROOT) rule = 0;
+      if (rule == kEntry && !in_start_context(module, address + 1)) rule = 0;
     }
+    if (rule == kEntry && in_start_context(module, address + 1)) rule = kRoot;
     code->table = &context->one->header;
   }
   if (rule != 0 && module.permanent) rule_cache.insert(address + 1, rule);
@@ -93,6 +115,14 @@ static clew_rule analyse(Context* context, uint64_t pc) {
     const auto offset = static_cast<size_t>(pc - start);
     if (analysis::is_signal_return(bytes.subspan(offset)))
       return clew_rule_make(CLEW_CFA_SIGFRAME, CLEW_RSP, 0, CLEW_BP_UNCHANGED, 0, false);
+    // crti.o's _init begins a library's code: the first access to its page is where dlopen is interrupted
+    // most. Its call hides its end from the analysis.
+    constexpr std::array<uint8_t, 8> kInit = {0xf3, 0x0f, 0x1e, 0xfa,
+                                              0x48, 0x83, 0xec, 0x08};  // endbr64; sub $8, %rsp
+    for (const size_t skipped : {size_t{0}, size_t{4}})
+      if (start == text.start && offset <= 4 - skipped && size >= kInit.size() &&
+          std::memcmp(code, kInit.data() + skipped, kInit.size() - skipped) == 0)
+        return clew_rule_make(CLEW_CFA_REG, CLEW_RSP, 8, CLEW_BP_UNCHANGED, 0, false);
     return analysis::rule_at(bytes, offset);
   }
   return 0;
@@ -126,43 +156,10 @@ struct Frames {
   uintptr_t pc(size_t at) const { return out[at].pc; }
 };
 
-/// Frames that the fast loop has stepped since it last had to ask, for the remembered trace. The innermost
-/// first.
-struct Record {
-  static constexpr size_t kFrames = 128;
-  size_t first = 0;  // number in the output of the first one
-  size_t count = 0;
-  size_t reads_count = 0;
-  bool whole = true;  // none was left out
-  uintptr_t slot[kFrames];
-  uintptr_t rbp_slot[kFrames];
-  RememberedTrace::Read reads[RememberedTrace::kReads];
-
-  void restart() {
-    count = reads_count = 0;
-    whole = true;
-  }
-  void add(size_t number, uintptr_t sp, uintptr_t rbp_at) {
-    if (count == kFrames) {
-      whole = false;
-      return;
-    }
-    if (count == 0) first = number;
-    slot[count] = sp - 8;
-    rbp_slot[count++] = rbp_at;
-  }
-  void add_read(uintptr_t address, uint64_t value) {
-    if (reads_count == std::size(reads)) {
-      whole = false;
-      return;
-    }
-    reads[reads_count++] = {address, value, static_cast<uint32_t>(count - 1)};
-  }
-};
-
 /// The new trace: the recorded frames, then those of the old one from `joined` on (old.count: none).
 template <class Sink>
-void remember(ThreadMemory& memory, const Record& record, uint32_t joined, const Sink& sink) {
+void remember(ThreadMemory& memory, uint32_t joined, const Sink& sink) {
+  const Record& record = memory.record;
   RememberedTrace& old = memory.trace;
   const size_t kept = joined < old.count ? joined + 1 : 0;
   const size_t count = kept + record.count;
@@ -240,7 +237,7 @@ enum class Stop { kRoot, kAsk };
 /// address.
 template <bool kTraced, class Sink>
 [[gnu::noinline]] Stop step_cached(const Interval& known, Position& at, const Sink& sink, size_t capacity,
-                                   ThreadMemory* memory, Record& record) {
+                                   ThreadMemory* memory) {
   uintptr_t pc = at.pc, sp = at.sp, rbp_slot = at.rbp_slot;
   size_t count = at.count;
   uint32_t how = at.how;
@@ -262,28 +259,28 @@ template <bool kTraced, class Sink>
         for (uint32_t i = joined + 1; i-- > 0; how = CLEW_HOW_TABLE)
           sink.put(count++, trace.pc[i], trace.slot[i] + 8, how, flags);
         memory->useless = 0;
-        if (record.count != 0) remember(*memory, record, joined, sink);
+        if (memory->record.count != 0) remember(*memory, joined, sink);
         stop = Stop::kRoot;
         break;
       }
-      record.add(count, sp, rbp_slot);
+      memory->record.add(count, sp, rbp_slot);
     }
     uintptr_t cfa = sp + RuleCache::offset(hint);
     if (!RuleCache::is_common(hint)) {
       if (RuleCache::is_root(hint)) {
         sink.put(count++, pc, sp, how, flags);
-        if constexpr (kTraced) remember(*memory, record, memory->trace.count, sink);
+        if constexpr (kTraced) remember(*memory, memory->trace.count, sink);
         stop = Stop::kRoot;
         break;
       }
       if (rbp_slot != 0) {
         if (rbp_slot - low > last) break;
         at.rbp = load(rbp_slot);
-        if constexpr (kTraced) record.add_read(rbp_slot, at.rbp);
+        if constexpr (kTraced) memory->record.add_read(rbp_slot, at.rbp);
       } else if (!at.rbp_known) {
         break;
       } else if constexpr (kTraced) {
-        record.restart();  // what depends on a register is not remembered: from the next frame on
+        memory->record.restart();  // what depends on a register is not remembered: from the next frame on
       }
       cfa = at.rbp + RuleCache::offset(hint);
       if (cfa <= sp) break;
@@ -292,7 +289,8 @@ template <bool kTraced, class Sink>
     sink.put(count++, pc, sp, how, flags);
     how = CLEW_HOW_TABLE;
     pc = load(cfa - 8);
-    low16 = *reinterpret_cast<const volatile QuarterWord*>(cfa - 8);  // by itself: a load is shorter than a load and a cut
+    low16 = *reinterpret_cast<const volatile QuarterWord*>(
+        cfa - 8);  // by itself: a load is shorter than a load and a cut
     const uintptr_t below = RuleCache::rbp_offset(word);
     const uintptr_t saved =
         -static_cast<uintptr_t>(below != 0);  // a mask: which function saves rbp is not predicted
@@ -326,13 +324,13 @@ WalkResult walk(Context& context, const Start& start, const Sink& sink, size_t c
   bool traced =
       memory && memory->stack.holds(at.sp) && (memory->useless < kUseless || memory->useless % kSeldom == 0);
   if (memory) ++memory->useless;
-  Record record;
+  if (memory) memory->record.restart();
 
   for (;;) {
     if ((at.flags & CLEW_FRAME_EXACT_PC) == 0) {
       const Interval& known = context.stack.known();
-      const Stop stop = traced ? step_cached<true>(known, at, sink, capacity, memory, record)
-                               : step_cached<false>(known, at, sink, capacity, memory, record);
+      const Stop stop = traced ? step_cached<true>(known, at, sink, capacity, memory)
+                               : step_cached<false>(known, at, sink, capacity, memory);
       if (stop == Stop::kRoot) return {at.count, CLEW_END_ROOT, 0};
     }
 
@@ -371,7 +369,7 @@ WalkResult walk(Context& context, const Start& start, const Sink& sink, size_t c
     at.how = step.how;
     at.flags = step.flags;
     switches = step.switches;
-    record.restart();
+    if (traced) memory->record.restart();
   }
 }
 
@@ -379,17 +377,17 @@ WalkResult walk(Context& context, const Start& start, const Sink& sink, size_t c
 /// stays so as long as the thread lives. Its end is the thread's control block, or what the kernel put on the
 /// first thread's stack.
 bool is_own_stack(StackMemory& stack) {
-  const uintptr_t first_stack_end = getauxval(AT_RANDOM);
+  // The first thread's control block is not on its stack: next to it may lie any other memory, a coroutine's
+  // stack too, that goes away before the thread does.
+  const bool first = system_call(SYS_getpid, 0, 0, 0, 0) == system_call(SYS_gettid, 0, 0, 0, 0);
+  const uintptr_t end = first ? getauxval(AT_RANDOM) : thread_pointer();
   constexpr uintptr_t kFarthest = 1 << 20;
   const uintptr_t high = stack.known().high;
-  for (const uintptr_t end : {thread_pointer(), first_stack_end}) {
-    if (end - stack.known().low < high - stack.known().low) return true;
-    if (end < high || end - high > kFarthest) continue;
-    while (stack.known().high <= end)
-      if (!stack.extend(stack.known().high)) return false;
-    return true;
-  }
-  return false;
+  if (end - stack.known().low < high - stack.known().low) return true;
+  if (end < high || end - high > kFarthest) return false;
+  while (stack.known().high <= end)
+    if (!stack.extend(stack.known().high)) return false;
+  return true;
 }
 
 template <class Sink>
