@@ -4,14 +4,18 @@
  * Freestanding C that is also valid C++ and compiles for BPF. The includer gives (besides core/state.h):
  *
  *   uint32_t CLEW_FIND(context, pc, struct clew_code* code)
- *       What covers the address: CLEW_CONTINUE with *code filled, CLEW_END_NOT_MAPPED or CLEW_END_NOT_EXECUTABLE.
+ *       What covers the address: CLEW_CONTINUE with *code filled, CLEW_END_NOT_MAPPED or
+ *       CLEW_END_NOT_EXECUTABLE.
  *   clew_rule CLEW_RULE(context, struct clew_code* code, address)
- *       The rule at an address that `code` covers, 0 where it has none; may set code->table, which the step then reads
- *       lists and expressions from. Default: by the table.
- *   clew_rule CLEW_ANALYSE(context, pc)       instruction analysis where nothing describes pc; 0: cannot tell
- *   bool CLEW_VOUCH(context, pc)              whether a call precedes the return address `pc`
- *   CLEW_LOOP(limit, function, walk)          calls long function(uint32_t index, void* walk) up to `limit` times,
- *       until it returns 1: a plain loop, an iterator's, or bpf_loop
+ *       The rule at an address that `code` covers, 0 where it has none; may set code->table, which the step
+ *       then reads lists and expressions from. Default: by the table.
+ *   clew_rule CLEW_ANALYSE(context, pc)
+ *       Instruction analysis where nothing describes pc; 0: cannot tell.
+ *   bool CLEW_VOUCH(context, pc)
+ *       Whether a call precedes the return address `pc`.
+ *   CLEW_LOOP(limit, function, walk)
+ *       Calls long function(uint32_t index, void* walk) up to `limit` times, until it returns 1: a plain
+ *       loop, an iterator's, or bpf_loop.
  */
 #ifndef CLEW_CORE_WALK_H
 #define CLEW_CORE_WALK_H

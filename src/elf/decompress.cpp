@@ -30,7 +30,8 @@ uint64_t expansion_limit(uint64_t packed_bytes) {
 }
 
 #ifdef CLEW_WITHOUT_COMPRESSION
-// libclew depends on libc alone. Unwind tables are never compressed; what is, are names of functions without them.
+// libclew depends on libc alone. Unwind tables are never compressed; what is, are names of functions without
+// them.
 bool unzlib(std::span<const std::byte>, std::span<std::byte>) { return false; }
 bool unzstd(std::span<const std::byte>, std::span<std::byte>) { return false; }
 std::optional<std::vector<std::byte>> unxz(std::span<const std::byte>) { return std::nullopt; }

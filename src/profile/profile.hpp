@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "clew/result.hpp"
 #include "clew/frame.h"
+#include "clew/result.hpp"
 #include "symbolize/symbolize.hpp"
 
 namespace clew::profile {

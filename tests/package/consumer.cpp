@@ -13,7 +13,9 @@ int main() {
   const size_t count = clew::backtrace(addresses);
   struct sigaction action = {};
   action.sa_flags = SA_SIGINFO;
-  action.sa_sigaction = [](int, siginfo_t*, void* context) { in_handler = clew::unwind_ucontext(context, frames); };
+  action.sa_sigaction = [](int, siginfo_t*, void* context) {
+    in_handler = clew::unwind_ucontext(context, frames);
+  };
   sigaction(SIGUSR1, &action, nullptr);
   raise(SIGUSR1);
   const size_t tables = clew::load_tables();

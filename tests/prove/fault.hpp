@@ -51,8 +51,8 @@ enum class Outcome : uint8_t {
   kSame,          // the fault concerned nothing
   kEnded,         // a part of the chain, and the right reason
   kUndetectable,  // other frames, all of which stand behind calls
-  kTable,         // other frames; a table's rule led to one that stands behind no call (T4 leaves tables that)
-  kPhantom        // a frame that is none, or the wrong reason
+  kTable,   // other frames; a table's rule led to one that stands behind no call (T4 leaves tables that)
+  kPhantom  // a frame that is none, or the wrong reason
 };
 
 /// A chain with its end.
@@ -66,7 +66,7 @@ Outcome judge_fault(Fault fault, const Walked& right, const Walked& broken, unwi
 
 struct FaultTally {
   uint64_t same = 0, undetectable = 0, table = 0, wrong = 0;
-  std::map<std::string, uint64_t> ended;   // by reason
+  std::map<std::string, uint64_t> ended;     // by reason
   std::map<uint64_t, std::string> wrong_at;  // by the leaf's pc, what happened at first
 };
 

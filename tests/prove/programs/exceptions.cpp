@@ -1,5 +1,5 @@
-// Exceptions: caught here and far up, thrown again, through cleanups, through realigned and variable frames, from a
-// constructor, while another is handled; and the forced unwinding of a thread.
+// Exceptions: caught here and far up, thrown again, through cleanups, through realigned and variable frames,
+// from a constructor, while another is handled; and the forced unwinding of a thread.
 #include <cstring>
 #include <memory>
 #include <stdexcept>
