@@ -24,20 +24,6 @@ clew_trace trace_of(const WalkResult& result) {
   return {result.frames, static_cast<uint32_t>(result.end), result.end_detail};
 }
 
-/// The caller's registers as the entries below have pushed them.
-Start start_of(const uint64_t* saved) {
-  Start start;
-  start.exact = false;
-  constexpr uint32_t kOrder[] = {CLEW_R15, CLEW_R14, CLEW_R13, CLEW_R12, CLEW_RBX, CLEW_RBP, CLEW_RIP};
-  for (size_t i = 0; i < std::size(kOrder); ++i) {
-    start.registers.value[kOrder[i]] = saved[i];
-    start.registers.known |= 1u << kOrder[i];
-  }
-  start.registers.value[CLEW_RSP] = reinterpret_cast<uintptr_t>(saved + std::size(kOrder));
-  start.registers.known |= 1u << CLEW_RSP;
-  return start;
-}
-
 }  // namespace
 
 Start start_of_ucontext(const void* ucontext) {
@@ -79,16 +65,16 @@ CLEW_ENTRY(clew_cursor_here, "rsi");
 
 extern "C" {
 
-CLEW_FROM size_t clew_backtrace_from(uintptr_t* out, size_t count, const uint64_t* saved) {
-  return local::walk_addresses(local::start_of(saved), out, count).frames;
+CLEW_FROM size_t clew_backtrace_from(uintptr_t* out, size_t count, const local::Saved* saved) {
+  return local::walk_addresses(*saved, out, count).frames;
 }
 
-CLEW_FROM clew_trace clew_unwind_here_from(clew_frame* out, size_t count, const uint64_t* saved) {
-  return local::trace_of(local::walk_frames(local::start_of(saved), out, count));
+CLEW_FROM clew_trace clew_unwind_here_from(clew_frame* out, size_t count, const local::Saved* saved) {
+  return local::trace_of(local::walk_frames(saved->start(), out, count));
 }
 
-CLEW_FROM void clew_cursor_here_from(clew_cursor* cursor, const uint64_t* saved) {
-  new (cursor) local::Cursor(local::start_of(saved));
+CLEW_FROM void clew_cursor_here_from(clew_cursor* cursor, const local::Saved* saved) {
+  new (cursor) local::Cursor(saved->start());
 }
 
 clew_trace clew_unwind_ucontext(const void* ucontext, clew_frame* out, size_t count) {

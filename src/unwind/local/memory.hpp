@@ -49,6 +49,13 @@ using Word = uint64_t __attribute__((may_alias, aligned(1)));
 using QuarterWord = uint16_t __attribute__((may_alias, aligned(1)));
 
 inline uint64_t load(uintptr_t address) { return *reinterpret_cast<const Word*>(address); }
+/// The low 16 bits of a word by a load of their own, which the compiler can neither make a cut of a wider one
+/// nor put an instruction before.
+inline uintptr_t load_quarter(uintptr_t address) {
+  uintptr_t value;
+  asm("movzwl %1, %k0" : "=r"(value) : "m"(*reinterpret_cast<const QuarterWord*>(address)));
+  return value;
+}
 
 /// Stack memory that is known to be readable: whole pages without a gap, [low, high).
 struct Interval {

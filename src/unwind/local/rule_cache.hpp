@@ -25,21 +25,24 @@
 #include <cstdint>
 
 #include "core/rule.h"
+#include "unwind/local/memory.hpp"
 
 namespace clew::unwind::local {
 
 class RuleCache {
  public:
-  uint16_t hint(uint16_t low) const { return hints_[low].load(std::memory_order_relaxed); }
-  uint64_t word(uint16_t low) const { return words_[low].load(std::memory_order_relaxed); }
+  /// By the low 16 bits of the return address.
+  uintptr_t hint(uintptr_t low) const { return load_quarter(reinterpret_cast<uintptr_t>(hints_) + low); }
+  uint64_t word(uintptr_t low) const { return words_[low].load(std::memory_order_relaxed); }
 
-  /// Whether hint and word are of the return address `pc`.
-  static bool match(uint64_t word, uintptr_t pc, uint16_t hint) {
-    return (word ^ ((pc & ~uint64_t{0xffff}) | hint)) << 16 == 0 && (hint & 4) != 0;
+  /// Whether hint and word are of the return address `pc`. An empty place is that of an address below 64 KiB:
+  /// its hint is of no kind.
+  static bool match(uint64_t word, uintptr_t pc, uintptr_t hint) {
+    return (word ^ ((pc & ~uint64_t{0xffff}) | hint)) << 16 == 0;
   }
 
   /// What the second level has of `pc`; false where it has nothing.
-  bool find_second(uintptr_t pc, uint16_t& hint, uint64_t& word) const {
+  bool find_second(uintptr_t pc, uintptr_t& hint, uint64_t& word) const {
     for (const std::atomic<uint64_t>& way : second_[pc % kSets]) {
       const uint64_t found = way.load(std::memory_order_relaxed);
       if (found >> 24 != pc / kSets || found == 0) continue;
@@ -50,10 +53,12 @@ class RuleCache {
     return false;
   }
 
-  /// Bytes from the base to the CFA, where the hint's low bits are those of the common kind.
-  static uintptr_t offset(uint16_t hint) { return hint & 0xfff8u; }
-  static bool is_common(uint16_t hint) { return (hint & 7) == 4; }
-  static bool is_root(uint16_t hint) { return (hint & 2) != 0; }
+  /// The low bits of a hint whose base is rsp.
+  static constexpr uintptr_t kCommon = 4;
+  static bool is_common(uintptr_t hint) { return (hint & 7) == kCommon; }
+  static bool is_root(uintptr_t hint) { return (hint & 2) != 0; }
+  static bool by_rbp(uintptr_t hint) { return (hint & 1) != 0; }
+  static uintptr_t offset(uintptr_t hint) { return hint & 0xfff8u; }
   /// CFA less where rbp is saved; 0: it is not.
   static uintptr_t rbp_offset(uint64_t word) { return word >> 48 << 3; }
 
@@ -67,7 +72,7 @@ class RuleCache {
     const bool take = old == 0 || inserted_.fetch_add(1, std::memory_order_relaxed) % 8 == 0;
     if (take) {
       words_[low].store(word, std::memory_order_relaxed);
-      hints_[low].store(hint, std::memory_order_relaxed);
+      std::memcpy(hints_ + low, &hint, sizeof hint);
     }
     if (old == 0) return;
     if (take) {
@@ -105,7 +110,7 @@ class RuleCache {
     return true;
   }
 
-  std::atomic<uint16_t> hints_[1 << 16] = {};
+  unsigned char hints_[(1 << 16) + 1] = {};
   std::atomic<uint64_t> words_[1 << 16] = {};
   std::atomic<uint64_t> second_[kSets][kWays] = {};
   std::atomic<uint32_t> inserted_{0};

@@ -246,10 +246,10 @@ template <bool kTraced, class Sink>
                   last = known.high - 8 - known.low;  // a word's address, less low, is at most `last`
   Stop stop = Stop::kAsk;
   if (known.high == 0) return stop;
-  auto low16 = static_cast<uint16_t>(pc);
+  uintptr_t place = pc & 0xffff;
   while (count < capacity) {
-    uint16_t hint = rule_cache.hint(low16);
-    uint64_t word = rule_cache.word(low16);
+    uintptr_t hint = rule_cache.hint(place);
+    uint64_t word = rule_cache.word(place);
     if (!RuleCache::match(word, pc, hint) && !rule_cache.find_second(pc, hint, word)) [[unlikely]]
       break;
     if constexpr (kTraced) {
@@ -258,21 +258,26 @@ template <bool kTraced, class Sink>
       if (joined < trace.count && joined < capacity - count && trace.holds(joined)) {
         for (uint32_t i = joined + 1; i-- > 0; how = CLEW_HOW_TABLE)
           sink.put(count++, trace.pc[i], trace.slot[i] + 8, how, flags);
-        memory->useless = 0;
+        if (joined >= memory->record.count) memory->useless = 0;  // it saved half of the steps
         if (memory->record.count != 0) remember(*memory, joined, sink);
         stop = Stop::kRoot;
         break;
       }
       memory->record.add(count, sp, rbp_slot);
     }
-    uintptr_t cfa = sp + RuleCache::offset(hint);
-    if (!RuleCache::is_common(hint)) {
+    // The addresses of the two loads that the next frame waits for are made from sp and hint alone, beside
+    // the CFA.
+    uintptr_t base = sp;
+    asm("" : "+r"(base));
+    uintptr_t cfa = sp + hint - RuleCache::kCommon;
+    if (!RuleCache::is_common(hint)) [[unlikely]] {
       if (RuleCache::is_root(hint)) {
         sink.put(count++, pc, sp, how, flags);
         if constexpr (kTraced) remember(*memory, memory->trace.count, sink);
         stop = Stop::kRoot;
         break;
       }
+      if (!RuleCache::by_rbp(hint)) break;  // an empty place
       if (rbp_slot != 0) {
         if (rbp_slot - low > last) break;
         at.rbp = load(rbp_slot);
@@ -284,17 +289,16 @@ template <bool kTraced, class Sink>
       }
       cfa = at.rbp + RuleCache::offset(hint);
       if (cfa <= sp) break;
+      base = cfa - (hint - RuleCache::kCommon);
     }
     if (cfa - 8 - low > last) break;
     sink.put(count++, pc, sp, how, flags);
     how = CLEW_HOW_TABLE;
+    place = load_quarter(base + hint - RuleCache::kCommon - 8);
     pc = load(cfa - 8);
-    low16 = *reinterpret_cast<const volatile QuarterWord*>(
-        cfa - 8);  // by itself: a load is shorter than a load and a cut
+    // Which functions save rbp cannot be predicted: a choice, not a branch.
     const uintptr_t below = RuleCache::rbp_offset(word);
-    const uintptr_t saved =
-        -static_cast<uintptr_t>(below != 0);  // a mask: which function saves rbp is not predicted
-    rbp_slot = (rbp_slot & ~saved) | ((cfa - below) & saved);
+    rbp_slot = __builtin_expect_with_probability(below != 0, 1, 0.5) ? cfa - below : rbp_slot;
     sp = cfa;
   }
   at.pc = pc;
@@ -305,35 +309,33 @@ template <bool kTraced, class Sink>
   return stop;
 }
 
+/// As step_cached, from any position: an exact rip is looked up as if a call stood before the next byte.
 template <class Sink>
-WalkResult walk(Context& context, const Start& start, const Sink& sink, size_t capacity,
-                ThreadMemory* memory) {
-  const Registers& registers = start.registers;
-  Position at;
-  at.pc = registers.value[CLEW_RIP];
-  at.sp = registers.value[CLEW_RSP];
-  at.rbp = registers.value[CLEW_RBP];
-  at.rbp_known = (registers.known >> CLEW_RBP & 1) != 0;
-  at.rbp_slot = 0;
-  at.how = CLEW_HOW_REGISTERS;
-  at.flags = start.exact ? uint32_t{CLEW_FRAME_EXACT_PC} : 0u;
-  at.count = 0;
+Stop step_cached_from(const Interval& known, Position& at, const Sink& sink, size_t capacity,
+                      ThreadMemory* memory, bool traced) {
+  const Position start = at;
+  const uint32_t exact = start.flags & CLEW_FRAME_EXACT_PC;
+  if (exact != 0) {
+    ++at.pc;
+    at.flags &= ~exact;
+  }
+  const Stop stop = traced ? step_cached<true>(known, at, sink, capacity, memory)
+                           : step_cached<false>(known, at, sink, capacity, memory);
+  if (exact != 0 && at.count == start.count) {
+    --at.pc;
+    at.flags |= exact;
+  } else if (exact != 0) {
+    sink.put(start.count, start.pc, start.sp, start.how, start.flags);
+  }
+  return stop;
+}
+
+/// Goes on from where the cache did not know further.
+template <class Sink>
+[[gnu::noinline]] WalkResult walk_on(Context& context, const Start& start, Position at, const Sink& sink,
+                                     size_t capacity, ThreadMemory* memory, bool traced) {
   uint32_t switches = 0;
-  // A trace that has not helped for long is tried seldom: recording it costs more than it saves.
-  constexpr uint32_t kUseless = 8, kSeldom = 16;
-  bool traced =
-      memory && memory->stack.holds(at.sp) && (memory->useless < kUseless || memory->useless % kSeldom == 0);
-  if (memory) ++memory->useless;
-  if (memory) memory->record.restart();
-
   for (;;) {
-    if ((at.flags & CLEW_FRAME_EXACT_PC) == 0) {
-      const Interval& known = context.stack.known();
-      const Stop stop = traced ? step_cached<true>(known, at, sink, capacity, memory)
-                               : step_cached<false>(known, at, sink, capacity, memory);
-      if (stop == Stop::kRoot) return {at.count, CLEW_END_ROOT, 0};
-    }
-
     // One step by the core.
     clew_frame frame;
     clew_walk step;
@@ -370,6 +372,8 @@ WalkResult walk(Context& context, const Start& start, const Sink& sink, size_t c
     at.flags = step.flags;
     switches = step.switches;
     if (traced) memory->record.restart();
+    if (step_cached_from(context.stack.known(), at, sink, capacity, memory, traced) == Stop::kRoot)
+      return {at.count, CLEW_END_ROOT, 0};
   }
 }
 
@@ -390,15 +394,30 @@ bool is_own_stack(StackMemory& stack) {
   return true;
 }
 
-template <class Sink>
-WalkResult run(const Start& start, const Sink& sink, size_t capacity) {
-  constexpr uint32_t kNeeded = 1u << CLEW_RIP | 1u << CLEW_RSP;
-  if ((start.registers.known & kNeeded) != kNeeded) return {};
+/// A walk from the registers that `start()` gives; rip, rsp and rbp are `at`.
+template <class MakeStart, class Sink>
+WalkResult run(const Position& at, const MakeStart& start, const Sink& sink, size_t capacity) {
   ThreadMemory* memory = ThreadMemory::acquire();
+  // A trace that has not helped for long is tried seldom: recording it costs more than it saves.
+  constexpr uint32_t kUseless = 8, kSeldom = 32;
+  bool traced = false;
+  Position position = at;
+  if (memory) {
+    const Interval own = memory->stack;
+    if (own.holds(at.sp)) {
+      traced = memory->useless < kUseless || memory->useless % kSeldom == 0;
+      ++memory->useless;
+      memory->record.restart();
+      if (step_cached_from({at.sp & ~(kPage - 1), own.high}, position, sink, capacity, memory, traced) ==
+          Stop::kRoot) {
+        memory->release();
+        return {position.count, CLEW_END_ROOT, 0};
+      }
+    }
+  }
   clew_one_rule one;
-  Context context{
-      StackMemory(memory ? memory->stack : Interval{}, start.registers.value[CLEW_RSP]), {}, false, &one};
-  const WalkResult result = walk(context, start, sink, capacity, memory);
+  Context context{StackMemory(memory ? memory->stack : Interval{}, at.sp), {}, false, &one};
+  const WalkResult result = walk_on(context, start(), position, sink, capacity, memory, traced);
   if (memory) {
     const Interval& known = context.stack.known();
     if (memory->stack.high == 0) {
@@ -411,14 +430,55 @@ WalkResult run(const Start& start, const Sink& sink, size_t capacity) {
   return result;
 }
 
+Position position_of(const Start& start) {
+  const Registers& registers = start.registers;
+  return {registers.value[CLEW_RIP],
+          registers.value[CLEW_RSP],
+          registers.value[CLEW_RBP],
+          (registers.known >> CLEW_RBP & 1) != 0,
+          0,
+          CLEW_HOW_REGISTERS,
+          start.exact ? uint32_t{CLEW_FRAME_EXACT_PC} : 0u,
+          0};
+}
+
+template <class Sink>
+WalkResult run_from(const Start& start, const Sink& sink, size_t capacity) {
+  constexpr uint32_t kNeeded = 1u << CLEW_RIP | 1u << CLEW_RSP;
+  if ((start.registers.known & kNeeded) != kNeeded) return {};
+  return run(position_of(start), [&]() -> const Start& { return start; }, sink, capacity);
+}
+
 }  // namespace
 
-WalkResult walk_addresses(const Start& start, uintptr_t* out, size_t capacity) {
-  return run(start, Addresses{out}, capacity);
+Start Saved::start() const {
+  Start start;
+  start.exact = false;
+  constexpr uint32_t kOrder[] = {CLEW_R15, CLEW_R14, CLEW_R13, CLEW_R12, CLEW_RBX, CLEW_RBP, CLEW_RIP};
+  static_assert(std::size(kOrder) == std::size(decltype(words){}));
+  for (size_t i = 0; i < std::size(kOrder); ++i) {
+    start.registers.value[kOrder[i]] = words[i];
+    start.registers.known |= 1u << kOrder[i];
+  }
+  start.registers.value[CLEW_RSP] = reinterpret_cast<uintptr_t>(this + 1);
+  start.registers.known |= 1u << CLEW_RSP;
+  return start;
+}
+
+WalkResult walk_addresses(const Saved& saved, uintptr_t* out, size_t capacity) {
+  const Position at{saved.words[6],
+                    reinterpret_cast<uintptr_t>(&saved + 1),
+                    saved.words[5],
+                    true,
+                    0,
+                    CLEW_HOW_REGISTERS,
+                    0,
+                    0};
+  return run(at, [&] { return saved.start(); }, Addresses{out}, capacity);
 }
 
 WalkResult walk_frames(const Start& start, clew_frame* out, size_t capacity) {
-  return run(start, Frames{out}, capacity);
+  return run_from(start, Frames{out}, capacity);
 }
 
 Cursor::Cursor(const Start& start) : next_(start.registers) {

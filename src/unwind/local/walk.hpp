@@ -15,9 +15,16 @@ struct Start {
   bool exact = true;  // rip is the instruction itself, not a return address
 };
 
-/// Code addresses from the start towards the root, innermost first, at most `capacity`.
-WalkResult walk_addresses(const Start& start, uintptr_t* out, size_t capacity);
-/// Whole frames, likewise.
+/// A caller's registers where an entry of the library has pushed them, right below the caller's frame.
+struct Saved {
+  uint64_t words[7];  // r15, r14, r13, r12, rbx, rbp, the return address
+
+  Start start() const;
+};
+
+/// Code addresses from the caller towards the root, innermost first, at most `capacity`.
+WalkResult walk_addresses(const Saved& saved, uintptr_t* out, size_t capacity);
+/// Whole frames from anywhere, likewise.
 WalkResult walk_frames(const Start& start, clew_frame* out, size_t capacity);
 
 /// One frame at a time, every register followed.
