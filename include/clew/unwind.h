@@ -10,8 +10,7 @@
  * bound lazily; a cursor's step 4 KiB): an alternate signal stack of SIGSTKSZ, 8 KiB, does; one of
  * MINSIGSTKSZ, which the kernel fills with the registers, does not.
  *
- * Linux, x86-64. Modules are found through glibc's _dl_find_object (2.35 and later): without it every trace
- * ends as CLEW_END_NOT_MAPPED. */
+ * Linux, x86-64, glibc 2.35 or later: its _dl_find_object finds modules without a lock. */
 #ifndef CLEW_UNWIND_H
 #define CLEW_UNWIND_H
 

@@ -2,9 +2,9 @@
 // without a lock.
 //
 // A walk is a chain of loads: the stack gives a return address, that a rule, the rule the next place on the
-// stack. So that the chain is short, a rule's common part is 16 bits at the place that the low 16 bits of the
-// return address name, in the form in which they are used; that they are the address's own is checked beside,
-// by a word that the processor need not wait for:
+// stack. So that the chain is short, a rule's common part is 16 bits at the byte that the low 16 bits of the
+// return address name (no two calls end at neighbouring bytes), in the form in which they are used; that they
+// are the address's own is checked beside, by a word that the processor need not wait for:
 //
 //   hint   bits 3..15  CFA - base, bytes (a multiple of 8)
 //          bit  2      set, so that an empty place is no rule's
