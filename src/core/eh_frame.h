@@ -55,12 +55,12 @@ enum clew_eh_kind {
 
 /* A row of the table that the instructions build. An expression's value is the address of its length. */
 struct clew_eh_row {
-  bool cfa_set, cfa_expression;
   uint64_t cfa_register;
   int64_t cfa_offset;
   uint64_t cfa_expression_at;
   int64_t value[CLEW_REGISTERS];
   uint8_t kind[CLEW_REGISTERS];
+  bool cfa_set, cfa_expression;
 };
 
 struct clew_eh_cie {

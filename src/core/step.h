@@ -27,7 +27,7 @@ static inline uint32_t clew_step_sigframe(CLEW_CONTEXT context, struct clew_stat
   step->signal = step->exact = step->switched = true;
   for (i = 0; i < 17; i++) {
     uint64_t value = 0;
-    step->bad_address = ucontext + 40 + 8 * i;
+    step->bad_address = ucontext + 40 + 8 * (uint64_t)i;
     if (!CLEW_READ_U64(context, step->bad_address, &value)) return CLEW_END_UNREADABLE;
     state->value[clew_sigcontext_register(i)] = value;
   }

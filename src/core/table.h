@@ -97,7 +97,7 @@ _Static_assert(sizeof(struct clew_table_header) == 360, "the header is on disk")
 #endif
 
 static inline uint32_t clew_table_word_in_memory(const struct clew_table_header* header, uint32_t index) {
-  return index < header->bytes / 4 ? ((const uint32_t*)(const void*)header)[index] : 0;
+  return index < header->bytes / 4 ? ((const uint32_t*)header)[index] : 0;
 }
 
 static inline uint32_t clew_table_u32(CLEW_CONTEXT context, const struct clew_table_header* header,

@@ -76,7 +76,7 @@ static inline long clew_walk_frame(uint32_t index, void* argument) {
   CLEW_CONTEXT context = walk->context;
   const uint64_t pc = walk->state.value[CLEW_RIP];
   const uint64_t sp = walk->state.value[CLEW_RSP];
-  struct clew_code code = {0, 0};
+  struct clew_code code = {0, 0}; /* NOLINT(modernize-use-nullptr): also C */
   struct clew_step step = {walk->full, 0, false, false, false, false};
   clew_rule rule = 0;
   uint32_t how = CLEW_HOW_TABLE, result;

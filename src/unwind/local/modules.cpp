@@ -81,7 +81,7 @@ struct ProgramHeaders {
 
 /// Program headers of a module that starts with its ELF header, as shared libraries do.
 bool headers_at_start(const Module& module, ProgramHeaders& headers) {
-  Elf64_Ehdr header;
+  Elf64_Ehdr header = {};
   if (!read_bytes(module.permanent, module.start, &header, sizeof header)) return false;
   if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
       header.e_phentsize != sizeof(Elf64_Phdr) || header.e_phoff > kPage || header.e_phnum > 64)
@@ -120,7 +120,7 @@ bool headers_of_program(Module& module, ProgramHeaders& headers) {
 /// note of it is freed when the module is unloaded.
 bool bias_by_start(Module& module, const ProgramHeaders& headers) {
   for (size_t i = 0; i < headers.count; ++i) {
-    Elf64_Phdr segment;
+    Elf64_Phdr segment = {};
     if (!read_bytes(module.permanent, headers.address + i * sizeof segment, &segment, sizeof segment))
       return false;
     if (segment.p_type != PT_LOAD) continue;
@@ -141,7 +141,7 @@ bool read_segments(Module& module, uint64_t& contents) {
   size_t texts = 0;
   contents = 1;
   for (size_t i = 0; i < headers.count; ++i) {
-    Elf64_Phdr segment;
+    Elf64_Phdr segment = {};
     if (!read_bytes(module.permanent, headers.address + i * sizeof segment, &segment, sizeof segment))
       return false;
     const uintptr_t start = module.bias + segment.p_vaddr;

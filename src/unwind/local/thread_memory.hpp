@@ -100,8 +100,8 @@ class ThreadMemory {
   void release() { busy_.store(false, std::memory_order_release); }
 
  private:
-  std::atomic<uintptr_t> owner_{0};
   std::atomic<bool> busy_{false};
+  std::atomic<uintptr_t> owner_{0};
 };
 
 /// The thread pointer: on x86-64 the first word of the thread's control block is its own address.
