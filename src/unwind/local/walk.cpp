@@ -446,7 +446,7 @@ template <class Sink>
 WalkResult run_from(const Start& start, const Sink& sink, size_t capacity) {
   constexpr uint32_t kNeeded = 1u << CLEW_RIP | 1u << CLEW_RSP;
   if ((start.registers.known & kNeeded) != kNeeded) return {};
-  return run(position_of(start), [&]() -> const Start& { return start; }, sink, capacity);
+  return run(position_of(start), [from = &start]() -> const Start& { return *from; }, sink, capacity);
 }
 
 }  // namespace
