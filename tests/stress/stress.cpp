@@ -429,12 +429,13 @@ void* run_worker(void* argument) {
   stack_t before;  // a sanitizer's: it unmaps what it finds at the thread's end
   sigaltstack(nullptr, &before);
   constexpr size_t kRoom = 1 << 20;
+  stack_t stack{nullptr, SS_DISABLE, 0};
   if (worker.number % 2 == 0) {
     void* room = mmap(nullptr, kRoom, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (room == MAP_FAILED) std::abort();
-    const stack_t stack{room, 0, kRoom};
-    sigaltstack(&stack, nullptr);
+    stack = {room, 0, kRoom};
   }
+  sigaltstack(&stack, nullptr);
   Marks own;
   marks = &own;
   tids[worker.number] = gettid();
