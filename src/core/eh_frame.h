@@ -15,6 +15,7 @@
 #ifndef CLEW_CORE_EH_FRAME_H
 #define CLEW_CORE_EH_FRAME_H
 
+#include "core/expression.h"
 #include "core/state.h"
 #include "core/table.h"
 
@@ -111,9 +112,7 @@ static inline uint64_t clew_eh_fixed(struct clew_eh_cursor* cursor, uint32_t byt
 }
 
 static inline int64_t clew_eh_signed(struct clew_eh_cursor* cursor, uint32_t bytes) {
-  const uint64_t value = clew_eh_fixed(cursor, bytes);
-  const uint64_t sign = 1ull << (8 * bytes - 1);
-  return (int64_t)((value ^ sign) - sign);
+  return (int64_t)clew_sign_extend(clew_eh_fixed(cursor, bytes), 8 * bytes);
 }
 
 static inline uint64_t clew_eh_leb(struct clew_eh_cursor* cursor, bool is_signed) {
@@ -123,8 +122,7 @@ static inline uint64_t clew_eh_leb(struct clew_eh_cursor* cursor, bool is_signed
     const uint32_t byte = clew_eh_u8(cursor);
     if (shift < 64) value |= (uint64_t)(byte & 127u) << shift;
     if (byte < 128) {
-      if (is_signed && shift + 7 < 64 && (byte & 64u)) value |= ~0ull << (shift + 7);
-      return value;
+      return is_signed ? clew_sign_extend(value, shift + 7) : value;
     }
   }
   cursor->bad = true;

@@ -1,7 +1,7 @@
 // The remote walk: the core of src/core over a Target.
 #include "unwind/remote.hpp"
 
-#include "analysis/analysis.hpp"
+#include "unwind/code_around.hpp"
 
 struct clew_code;
 
@@ -23,32 +23,22 @@ static bool find_code(Context* context, uint64_t address) {
   return context->has_last;
 }
 
+static auto code_reader(Context* context) {
+  return [context](uint64_t address, void* out, size_t size) {
+    return context->target.read_code(address, out, size);
+  };
+}
+
 /// Whether `pc` is a return address: executable, and a call ends there.
 static bool vouch(Context* context, uint64_t pc) {
-  if (!find_code(context, pc) || !context->last.executable) return false;
-  std::byte before[16];
-  // The call may begin at the mapping's start: read what there is.
-  size_t size = sizeof before;
-  if (pc < context->last.start + size) size = static_cast<size_t>(pc - context->last.start);
-  if (size == 0 || !context->target.read_code(pc - size, before, size)) return false;
-  return analysis::call_precedes({before, size});
+  return find_code(context, pc) && context->last.executable &&
+         follows_call(pc, context->last.start, code_reader(context));
 }
 
 /// The rule for code that nothing describes, from the instructions around it.
 static clew_rule analyse(Context* context, uint64_t pc) {
   if (!find_code(context, pc)) return 0;
-  constexpr size_t kBehind = 64, kAhead = 192;
-  std::byte code[kBehind + kAhead];
-  const uint64_t start = pc - std::min<uint64_t>(kBehind, pc - context->last.start);
-  const uint64_t end = pc + std::min<uint64_t>(kAhead, context->last.end - pc);
-  const auto size = static_cast<size_t>(end - start);
-  if (!context->target.read_code(start, code, size)) return 0;
-  const std::span bytes(code, size);
-  const auto offset = static_cast<size_t>(pc - start);
-  if (analysis::is_signal_return(bytes.subspan(offset))) {
-    return clew_rule_make(CLEW_CFA_SIGFRAME, CLEW_RSP, 0, CLEW_BP_UNCHANGED, 0, false);
-  }
-  return analysis::rule_at(bytes, offset);
+  return rule_around(pc, context->last.start, context->last.end, code_reader(context));
 }
 
 static uint32_t find(Context* context, uint64_t pc, clew_code* code);

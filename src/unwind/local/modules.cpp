@@ -48,8 +48,9 @@ bool read_bytes(bool permanent, uintptr_t address, void* out, size_t size) {
   return true;
 }
 
-/// Adds a module's bytes, the first hundreds at most, to a hash.
-void hash_contents(const Module& module, uintptr_t at, size_t size, uint64_t& hash) {
+/// Adds a module's bytes, the first hundreds at most, to the hash of its contents.
+void hash_contents(Module& module, uintptr_t at, size_t size) {
+  uint64_t& hash = module.contents;
   unsigned char bytes[64] = {};
   for (size_t done = 0; done < std::min<size_t>(size, 256); done += sizeof bytes) {
     const size_t part = std::min(size - done, sizeof bytes);
@@ -70,8 +71,8 @@ const clew_table_header* published_table(const Identity& identity) {
   return nullptr;
 }
 
-Identity identity_of(const Module& module, uint64_t contents) {
-  return {module.start, module.end, module.eh_frame_hdr, contents};
+Identity identity_of(const Module& module) {
+  return {module.start, module.end, module.eh_frame_hdr, module.contents};
 }
 
 struct ProgramHeaders {
@@ -130,8 +131,8 @@ bool bias_by_start(Module& module, const ProgramHeaders& headers) {
   return false;
 }
 
-/// Fills the bias and the ranges from the program headers.
-bool read_segments(Module& module, uint64_t& contents) {
+/// Fills the bias, the ranges and the contents from the program headers.
+bool read_segments(Module& module) {
   ProgramHeaders headers;
   if (headers_at_start(module, headers)) {
     if (!bias_by_start(module, headers)) return false;
@@ -139,7 +140,7 @@ bool read_segments(Module& module, uint64_t& contents) {
     return false;
   }
   size_t texts = 0;
-  contents = 1;
+  module.contents = 1;
   for (size_t i = 0; i < headers.count; ++i) {
     Elf64_Phdr segment = {};
     if (!read_bytes(module.permanent, headers.address + i * sizeof segment, &segment, sizeof segment))
@@ -152,7 +153,7 @@ bool read_segments(Module& module, uint64_t& contents) {
     if (segment.p_type == PT_LOAD && module.eh_frame_hdr - start < end - start)
       module.eh_frame = {start, end};
     // One of the notes is the build-id.
-    if (segment.p_type == PT_NOTE) hash_contents(module, start, segment.p_memsz, contents);
+    if (segment.p_type == PT_NOTE) hash_contents(module, start, segment.p_memsz);
   }
   return true;
 }
@@ -167,9 +168,8 @@ bool find_module(uintptr_t address, Module& module) {
   module.end = reinterpret_cast<uintptr_t>(found.dlfo_map_end);
   module.eh_frame_hdr = reinterpret_cast<uintptr_t>(found.dlfo_eh_frame);
   module.permanent = is_permanent(module.start);
-  uint64_t contents = 0;
-  if (!read_segments(module, contents)) return false;
-  module.table = published_table(identity_of(module, contents));
+  if (!read_segments(module)) return false;
+  module.table = published_table(identity_of(module));
   return true;
 }
 
@@ -183,10 +183,7 @@ bool read_module(const Module& module, uintptr_t address, void* out, size_t size
 }
 
 void publish_table(const Module& module, const clew_table_header* table) {
-  Module again = module;
-  uint64_t contents = 0;
-  if (!read_segments(again, contents)) return;
-  const Identity identity = identity_of(again, contents);
+  const Identity identity = identity_of(module);
   const size_t count = published_count.load(std::memory_order_relaxed);
   if (count == kMaxPublished || published_table(identity)) return;
   published[count] = {identity, table};

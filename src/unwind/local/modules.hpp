@@ -19,13 +19,15 @@ struct Module {
   Range eh_frame;                            // the segment that holds that
   Range text[4];                             // executable segments
   bool permanent = false;                    // cannot be unloaded: loaded with the program
+  uint64_t contents = 0;                     // a hash of its notes, the build-id among them
   const clew_table_header* table = nullptr;  // null: not loaded
 
   bool covers(uintptr_t address) const { return address - start < end - start; }
-  bool executable(uintptr_t address) const {
+  /// The executable segment that holds an address; null where none does.
+  const Range* text_at(uintptr_t address) const {
     for (const Range& range : text)
-      if (address - range.start < range.end - range.start) return true;
-    return false;
+      if (address - range.start < range.end - range.start) return &range;
+    return nullptr;
   }
 };
 

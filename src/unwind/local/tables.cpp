@@ -1,7 +1,5 @@
 // Compact tables of what this process has mapped. Not for signal handlers.
-#include <fcntl.h>
 #include <link.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <memory>

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "analysis/analysis.hpp"
+#include "unwind/code_around.hpp"
 #include "unwind/local/modules.hpp"
 #include "unwind/local/rule_cache.hpp"
 #include "unwind/local/thread_memory.hpp"
@@ -56,7 +57,7 @@ namespace clew::unwind::local {
 
 static uint32_t find_code(Context* context, uint64_t pc, clew_code* code) {
   if (!context->find(pc)) return CLEW_END_NOT_MAPPED;
-  if (!context->module.executable(pc)) return CLEW_END_NOT_EXECUTABLE;
+  if (!context->module.text_at(pc)) return CLEW_END_NOT_EXECUTABLE;
   code->table = context->module.table;
   code->bias = context->module.bias;
   return CLEW_CONTINUE;
@@ -66,14 +67,13 @@ static uint32_t find_code(Context* context, uint64_t pc, clew_code* code) {
 static bool in_start_context(const Module& module, uint64_t pc) {
   constexpr size_t kBehind = analysis::kStartContextMost - 1;
   std::byte code[kBehind + analysis::kStartContextBytes];
-  for (const Module::Range& text : module.text) {
-    if (pc - text.start >= text.end - text.start) continue;
-    const uint64_t start = pc - std::min<uint64_t>(kBehind, pc - text.start);
-    const auto size = static_cast<size_t>(std::min(pc + analysis::kStartContextBytes, text.end) - start);
-    if (!read_module(module, start, code, size)) return false;
-    for (size_t at = 0; start + at <= pc; ++at)
-      if (analysis::is_start_context({code + at, size - at})) return true;
-  }
+  const Module::Range* text = module.text_at(pc);
+  if (!text) return false;
+  const uint64_t start = pc - std::min<uint64_t>(kBehind, pc - text->start);
+  const auto size = static_cast<size_t>(std::min(pc + analysis::kStartContextBytes, text->end) - start);
+  if (!read_module(module, start, code, size)) return false;
+  for (size_t at = 0; start + at <= pc; ++at)
+    if (analysis::is_start_context({code + at, size - at})) return true;
   return false;
 }
 
@@ -101,43 +101,41 @@ static clew_rule rule_of(Context* context, clew_code* code, uint64_t address) {
   return rule;
 }
 
+static auto code_reader(const Module& module) {
+  return
+      [&module](uint64_t address, void* out, size_t size) { return read_module(module, address, out, size); };
+}
+
+/// Whether `pc` is where crti.o's _init, which begins a library's code, has not moved the stack pointer yet:
+/// the first access to its page is where dlopen is interrupted most. Its call hides its end from the
+/// analysis.
+static bool at_init(const Module& module, const Module::Range& text, uint64_t pc) {
+  constexpr std::array<uint8_t, 8> kInit = {0xf3, 0x0f, 0x1e, 0xfa,
+                                            0x48, 0x83, 0xec, 0x08};  // endbr64; sub $8, %rsp
+  std::array<uint8_t, 8> code;
+  if (pc - text.start > 4 || text.end - text.start < code.size() ||
+      !read_module(module, text.start, code.data(), code.size()))
+    return false;
+  for (const size_t skipped : {size_t{0}, size_t{4}})
+    if (pc - text.start <= 4 - skipped &&
+        std::memcmp(code.data(), kInit.data() + skipped, kInit.size() - skipped) == 0)
+      return true;
+  return false;
+}
+
 static clew_rule analyse(Context* context, uint64_t pc) {
-  constexpr size_t kBehind = 64, kAhead = 192;
-  std::byte code[kBehind + kAhead];
   const Module& module = context->module;
-  for (const Module::Range& text : module.text) {
-    if (pc - text.start >= text.end - text.start) continue;
-    const uint64_t start = pc - std::min<uint64_t>(kBehind, pc - text.start);
-    const uint64_t end = pc + std::min<uint64_t>(kAhead, text.end - pc);
-    const auto size = static_cast<size_t>(end - start);
-    if (!read_module(module, start, code, size)) return 0;
-    const std::span bytes(code, size);
-    const auto offset = static_cast<size_t>(pc - start);
-    if (analysis::is_signal_return(bytes.subspan(offset)))
-      return clew_rule_make(CLEW_CFA_SIGFRAME, CLEW_RSP, 0, CLEW_BP_UNCHANGED, 0, false);
-    // crti.o's _init begins a library's code: the first access to its page is where dlopen is interrupted
-    // most. Its call hides its end from the analysis.
-    constexpr std::array<uint8_t, 8> kInit = {0xf3, 0x0f, 0x1e, 0xfa,
-                                              0x48, 0x83, 0xec, 0x08};  // endbr64; sub $8, %rsp
-    for (const size_t skipped : {size_t{0}, size_t{4}})
-      if (start == text.start && offset <= 4 - skipped && size >= kInit.size() &&
-          std::memcmp(code, kInit.data() + skipped, kInit.size() - skipped) == 0)
-        return clew_rule_make(CLEW_CFA_REG, CLEW_RSP, 8, CLEW_BP_UNCHANGED, 0, false);
-    return analysis::rule_at(bytes, offset);
-  }
-  return 0;
+  const Module::Range* text = module.text_at(pc);
+  if (!text) return 0;
+  const clew_rule rule = rule_around(pc, text->start, text->end, code_reader(module));
+  if (rule != 0 || !at_init(module, *text, pc)) return rule;
+  return clew_rule_make(CLEW_CFA_REG, CLEW_RSP, 8, CLEW_BP_UNCHANGED, 0, false);
 }
 
 static bool vouch(Context* context, uint64_t pc) {
   if (!context->find(pc)) return false;
-  std::byte before[16];
-  for (const Module::Range& text : context->module.text) {
-    if (pc - text.start >= text.end - text.start) continue;
-    const auto size = static_cast<size_t>(std::min<uint64_t>(sizeof before, pc - text.start));
-    return size != 0 && read_module(context->module, pc - size, before, size) &&
-           analysis::call_precedes({before, size});
-  }
-  return false;
+  const Module::Range* text = context->module.text_at(pc);
+  return text && follows_call(pc, text->start, code_reader(context->module));
 }
 
 namespace {
@@ -265,8 +263,8 @@ template <bool kTraced, class Sink>
       }
       memory->record.add(count, sp, rbp_slot);
     }
-    // The addresses of the two loads that the next frame waits for are made from sp and hint alone, beside
-    // the CFA.
+    // The next frame waits for one load: its address is made of sp and hint, not of the CFA, which is made
+    // beside.
     uintptr_t base = sp;
     asm("" : "+r"(base));
     uintptr_t cfa = sp + hint - RuleCache::kCommon;
@@ -430,25 +428,6 @@ WalkResult run(const Position& at, const MakeStart& start, const Sink& sink, siz
   return result;
 }
 
-Position position_of(const Start& start) {
-  const Registers& registers = start.registers;
-  return {registers.value[CLEW_RIP],
-          registers.value[CLEW_RSP],
-          registers.value[CLEW_RBP],
-          (registers.known >> CLEW_RBP & 1) != 0,
-          0,
-          CLEW_HOW_REGISTERS,
-          start.exact ? uint32_t{CLEW_FRAME_EXACT_PC} : 0u,
-          0};
-}
-
-template <class Sink>
-WalkResult run_from(const Start& start, const Sink& sink, size_t capacity) {
-  constexpr uint32_t kNeeded = 1u << CLEW_RIP | 1u << CLEW_RSP;
-  if ((start.registers.known & kNeeded) != kNeeded) return {};
-  return run(position_of(start), [from = &start]() -> const Start& { return *from; }, sink, capacity);
-}
-
 }  // namespace
 
 Start Saved::start() const {
@@ -478,7 +457,18 @@ WalkResult walk_addresses(const Saved& saved, uintptr_t* out, size_t capacity) {
 }
 
 WalkResult walk_frames(const Start& start, clew_frame* out, size_t capacity) {
-  return run_from(start, Frames{out}, capacity);
+  constexpr uint32_t kNeeded = 1u << CLEW_RIP | 1u << CLEW_RSP;
+  const Registers& registers = start.registers;
+  if ((registers.known & kNeeded) != kNeeded) return {};
+  const Position at{registers.value[CLEW_RIP],
+                    registers.value[CLEW_RSP],
+                    registers.value[CLEW_RBP],
+                    (registers.known >> CLEW_RBP & 1) != 0,
+                    0,
+                    CLEW_HOW_REGISTERS,
+                    start.exact ? uint32_t{CLEW_FRAME_EXACT_PC} : 0u,
+                    0};
+  return run(at, [from = &start]() -> const Start& { return *from; }, Frames{out}, capacity);
 }
 
 Cursor::Cursor(const Start& start) : next_(start.registers) {
