@@ -7,8 +7,9 @@
  * says so.
  *
  * A walk needs 5 KiB of stack besides its results (7 KiB where it is the first to call a function that is
- * bound lazily; a cursor's step 4 KiB): an alternate signal stack of SIGSTKSZ, 8 KiB, does; one of
- * MINSIGSTKSZ, which the kernel fills with the registers, does not.
+ * bound lazily; a cursor's step 4 KiB), beside what the kernel puts there: an alternate signal stack of
+ * SIGSTKSZ, 8 KiB, does for all but a process's first walk without tables (10 KiB); one of MINSIGSTKSZ, which
+ * the kernel fills with the registers, does not.
  *
  * Linux, x86-64, glibc 2.35 or later: its _dl_find_object finds modules without a lock. */
 #ifndef CLEW_UNWIND_H
@@ -68,9 +69,9 @@ CLEW_API uint32_t clew_cursor_end(const struct clew_cursor* cursor);
 CLEW_API bool clew_cursor_register(const struct clew_cursor* cursor, unsigned number, uint64_t* value);
 
 /* Loads the compact tables of the modules that are mapped now, from the cache on disk or by compiling them;
- * returns how many. Walks are right without them wherever .eh_frame is; with them also in code that has none,
- * and faster where an address is met for the first time. Allocates, opens files and takes locks: not in a
- * signal handler. Call it again after dlopen. */
+ * returns how many. Without them walks are right wherever .eh_frame is; with them also in code that has
+ * none and in libgcc's last steps of a throw, and faster where an address is met for the first time.
+ * Allocates, opens files and takes locks: not in a signal handler. Call it again after dlopen. */
 CLEW_API size_t clew_load_tables(void);
 
 #ifdef __cplusplus
