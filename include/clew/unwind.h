@@ -65,7 +65,8 @@ CLEW_API void clew_cursor_here(struct clew_cursor* cursor);
 CLEW_API bool clew_cursor_next(struct clew_cursor* cursor, struct clew_frame* out);
 CLEW_API uint32_t clew_cursor_end(const struct clew_cursor* cursor);
 /* The value that a register (DWARF number: 0 rax, 1 rdx, 2 rcx, 3 rbx, 4 rsi, 5 rdi, 6 rbp, 7 rsp, 8..15, 16
- * rip) has in the frame that was written last; false where it is not known. */
+ * rip) has in the frame that was written last; false where it is not known: of a caller only those that calls
+ * must keep (rbx, rbp, rsp, r12 to r15) and rip are. */
 CLEW_API bool clew_cursor_register(const struct clew_cursor* cursor, unsigned number, uint64_t* value);
 
 /* Loads the compact tables of the modules that are mapped now, from the cache on disk or by compiling them;

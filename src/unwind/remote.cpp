@@ -4,6 +4,7 @@
 #include "unwind/code_around.hpp"
 
 struct clew_code;
+struct clew_walk;
 
 namespace clew::unwind::remote {
 
@@ -11,6 +12,7 @@ struct Context {
   Target& target;
   Code last;  // the mapping found last: neighbouring frames are mostly in the same
   bool has_last = false;
+  Registers* of_frame = nullptr;  // null: not wanted
 };
 
 static bool read_u64(Context* context, uint64_t address, uint64_t* out) {
@@ -42,6 +44,7 @@ static clew_rule analyse(Context* context, uint64_t pc) {
 }
 
 static uint32_t find(Context* context, uint64_t pc, clew_code* code);
+static void loop(uint32_t limit, long (*frame)(uint32_t, void*), clew_walk* walk);
 
 }  // namespace clew::unwind::remote
 
@@ -50,6 +53,8 @@ static uint32_t find(Context* context, uint64_t pc, clew_code* code);
 #define CLEW_FIND(context, pc, code) clew::unwind::remote::find(context, pc, code)
 #define CLEW_ANALYSE(context, pc) clew::unwind::remote::analyse(context, pc)
 #define CLEW_VOUCH(context, pc) clew::unwind::remote::vouch(context, pc)
+// Before each frame: its registers are those that the walk stands at.
+#define CLEW_LOOP(limit, function, walk) clew::unwind::remote::loop(limit, function, walk)
 
 #include "core/walk.h"
 
@@ -63,17 +68,29 @@ static uint32_t remote::find(Context* context, uint64_t pc, clew_code* code) {
   return CLEW_CONTINUE;
 }
 
-WalkResult walk(Target& target, const Registers& registers, std::span<clew_frame> out) {
+static void remote::loop(uint32_t limit, long (*frame)(uint32_t, void*), clew_walk* walk) {
+  Registers* const of_frame = walk->context->of_frame;
+  for (uint32_t i = 0; i < limit; ++i) {
+    if (of_frame && i < walk->capacity) {
+      std::copy(walk->state.value, walk->state.value + CLEW_REGISTERS, of_frame[i].value.begin());
+      of_frame[i].known = known_in_frame(walk->state.known, walk->flags);
+    }
+    if (frame(i, walk) != 0) break;
+  }
+}
+
+WalkResult walk(Target& target, const Registers& registers, std::span<clew_frame> out, Registers* of_frame) {
   constexpr uint32_t kNeeded = 1u << CLEW_RIP | 1u << CLEW_RSP;
   if ((registers.known & kNeeded) != kNeeded || out.empty()) return {};
   remote::Context context{target, {}};
   clew_walk walk;
   walk.context = &context;
   std::copy(registers.value.begin(), registers.value.end(), walk.state.value);
-  walk.state.known = registers.known;
+  walk.state.known = registers.known & ((1u << CLEW_REGISTERS) - 1);
   walk.frames = out.data();
   walk.capacity = static_cast<uint32_t>(std::min<size_t>(out.size(), UINT32_MAX - 1));
   walk.full = true;
+  context.of_frame = of_frame;
   clew_walk_run(&walk);
 
   WalkResult result{walk.count, static_cast<clew_end>(walk.end), walk.end_detail};

@@ -19,6 +19,14 @@ struct Registers {
   uint32_t known = 0;
 };
 
+/// Of the registers that a walk follows, those that a frame with `flags` (enum clew_frame_flags) has for sure:
+/// after a call only what the psABI makes callees keep, since tables do not say what they change.
+constexpr uint32_t known_in_frame(uint32_t known, uint32_t flags) {
+  constexpr uint32_t kKept = 1u << CLEW_RBX | 1u << CLEW_RBP | 1u << CLEW_RSP | 1u << CLEW_R12 |
+                             1u << CLEW_R13 | 1u << CLEW_R14 | 1u << CLEW_R15 | 1u << CLEW_RIP;
+  return (flags & CLEW_FRAME_EXACT_PC) != 0 ? known : known & kKept;
+}
+
 /// The mapping that covers an address.
 struct Code {
   uint64_t start = 0;  // of the mapping
@@ -51,7 +59,8 @@ struct WalkResult {
 };
 
 /// Walks from `registers` (rip and rsp must be known) towards the root; frames go to `out`, the first one
-/// first.
-WalkResult walk(Target& target, const Registers& registers, std::span<clew_frame> out);
+/// first, and where `of_frame` is not null, of_frame[i] gets the registers that are known in frame i.
+WalkResult walk(Target& target, const Registers& registers, std::span<clew_frame> out,
+                Registers* of_frame = nullptr);
 
 }  // namespace clew::unwind

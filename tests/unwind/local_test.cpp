@@ -455,10 +455,13 @@ TEST(Local, ACursorKnowsRegisters) {
     while (frame) {
       // rbx is saved by whoever changes it: the caller's comes back. See below.
       if (cursor.value(3) == 0x1122334455667788u) seen.trace.detail = 1;
+      // rax is anybody's to change: behind a call nobody knows it.
+      const bool exact = (frame->flags & CLEW_FRAME_EXACT_PC) != 0;
+      if (cursor.value(0).has_value() != exact) seen.trace.end = CLEW_END_NO_REGISTER;
       ++seen.trace.frames;
       frame = cursor.next();
     }
-    seen.trace.end = cursor.end();
+    if (seen.trace.end == 0) seen.trace.end = cursor.end();
     if (!first) seen.trace.end = CLEW_END_NO_RULE;
   });
   register uint64_t kept asm("rbx") = 0x1122334455667788u;

@@ -492,6 +492,7 @@ bool Cursor::next(clew_frame& out) {
   step.flags = flags_;
   step.switches = switches_;
   frame_ = next_;
+  frame_.known = known_in_frame(next_.known, flags_);
   over_ = clew_walk_frame(0, &step) != 0;
   if (over_) end_ = static_cast<clew_end>(step.end);
   std::copy(step.state.value, step.state.value + CLEW_REGISTERS, next_.value.begin());
