@@ -1,7 +1,11 @@
-# libclew: the unwinder for other programs, shared and static. Only what clew/unwind.h declares is visible, and it
-# depends on libc alone: the C++ library's few pieces are linked in, compressed sections are left out.
+# libclew: the unwinder for other programs, shared and static. Only what its headers declare is visible, and it
+# depends on libc alone: the C++ library's few pieces are linked in; compressed sections and separate debug files, which
+# need zlib, are left out.
 file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/elf/*.cpp ${CMAKE_SOURCE_DIR}/src/cfi/*.cpp
   ${CMAKE_SOURCE_DIR}/src/analysis/*.cpp ${CMAKE_SOURCE_DIR}/src/table/*.cpp ${CMAKE_SOURCE_DIR}/src/unwind/*.cpp)
+foreach(file address_space api mapped_file maps memory modules)
+  list(APPEND sources ${CMAKE_SOURCE_DIR}/src/process/${file}.cpp)
+endforeach()
 add_library(clew_lib_objects OBJECT ${sources})
 target_link_libraries(clew_lib_objects PRIVATE clew_flags)
 target_compile_definitions(clew_lib_objects PRIVATE CLEW_WITHOUT_COMPRESSION)
@@ -21,7 +25,8 @@ target_link_libraries(clew_static INTERFACE stdc++)
 
 include(GNUInstallDirs)
 install(TARGETS clew_shared clew_static EXPORT clew COMPONENT library)
-install(FILES include/clew/unwind.h include/clew/unwind.hpp include/clew/frame.h COMPONENT library
+install(FILES include/clew/unwind.h include/clew/unwind.hpp include/clew/remote.h include/clew/remote.hpp
+  include/clew/frame.h COMPONENT library
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/clew)
 install(EXPORT clew NAMESPACE clew:: FILE clewConfig.cmake COMPONENT library
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/clew)

@@ -15,18 +15,23 @@ Mapping tail_of(const Mapping& mapping, uint64_t start) {
 
 }  // namespace
 
-void AddressSpace::map(Mapping mapping) {
-  if (mapping.end <= mapping.start) return;
-  auto next = by_start_.lower_bound(mapping.start);
+void AddressSpace::unmap(uint64_t start, uint64_t end) {
+  if (end <= start) return;
+  auto next = by_start_.lower_bound(start);
   if (next != by_start_.begin()) {
     Mapping& before = std::prev(next)->second;
-    if (before.end > mapping.end) by_start_.emplace(mapping.end, tail_of(before, mapping.end));
-    before.end = std::min(before.end, mapping.start);
+    if (before.end > end) by_start_.emplace(end, tail_of(before, end));
+    before.end = std::min(before.end, start);
   }
-  while (next != by_start_.end() && next->first < mapping.end) {
-    if (next->second.end > mapping.end) by_start_.emplace(mapping.end, tail_of(next->second, mapping.end));
+  while (next != by_start_.end() && next->first < end) {
+    if (next->second.end > end) by_start_.emplace(end, tail_of(next->second, end));
     next = by_start_.erase(next);
   }
+}
+
+void AddressSpace::map(Mapping mapping) {
+  if (mapping.end <= mapping.start) return;
+  unmap(mapping.start, mapping.end);
   const uint64_t start = mapping.start;
   by_start_.insert_or_assign(start, std::move(mapping));
 }
@@ -47,6 +52,17 @@ Result<AddressSpace> AddressSpace::of_process(pid_t pid, ModuleCache& modules) {
   AddressSpace space;
   for (const MapsEntry& entry : *maps) space.map(mapping_from_maps(pid, *maps, entry, modules));
   return space;
+}
+
+bool find_code(const AddressSpace& space, uint64_t address, unwind::Code& code) {
+  const Mapping* mapping = space.find(address);
+  if (!mapping) return false;
+  code.start = mapping->start;
+  code.end = mapping->end;
+  code.executable = mapping->executable;
+  code.bias = mapping->bias;
+  code.table = mapping->module ? mapping->module->table.get() : nullptr;
+  return true;
 }
 
 }  // namespace clew::process

@@ -12,6 +12,7 @@
 #include "elf/image.hpp"
 #include "process/process.hpp"
 #include "table/table.hpp"
+#include "unwind/remote.hpp"
 
 namespace clew::process {
 
@@ -48,6 +49,10 @@ class ModuleCache {
   /// module without an image, whose why_no_table says why. `maps` may be empty: it is read if it is needed.
   std::shared_ptr<Module> for_mapping(pid_t pid, std::span<const MapsEntry> maps, const MapsEntry& entry);
 
+  /// The module of an ELF file by its path, or by its contents; an error where it is none or has no table.
+  Result<std::shared_ptr<Module>> for_file(const std::string& path);
+  Result<std::shared_ptr<Module>> for_bytes(std::vector<std::byte> bytes);
+
   struct Counts {
     uint64_t opened = 0;       // modules made from a file or the vDSO
     uint64_t shared = 0;       // mappings of a module that was known
@@ -61,6 +66,8 @@ class ModuleCache {
  private:
   std::shared_ptr<Module> known(const std::string& key, const MapsEntry& entry);
   std::shared_ptr<Module> vdso(pid_t pid, const MapsEntry& entry);
+  std::shared_ptr<Module> by_bytes(const std::string& name, std::vector<std::byte> bytes,
+                                   const MapsEntry& entry);
   std::shared_ptr<Module> from_memory(pid_t pid, std::span<const MapsEntry> maps, const MapsEntry& entry,
                                       const std::string& why_not_file);
   std::shared_ptr<Module> without_image(const MapsEntry& entry, std::string why);
@@ -76,6 +83,7 @@ class ModuleCache {
 class AddressSpace {
  public:
   void map(Mapping mapping);
+  void unmap(uint64_t start, uint64_t end);
   const Mapping* find(uint64_t address) const;
   void clear() { by_start_.clear(); }
   const std::map<uint64_t, Mapping>& mappings() const { return by_start_; }
@@ -87,6 +95,12 @@ class AddressSpace {
  private:
   std::map<uint64_t, Mapping> by_start_;
 };
+
+/// The mapping at an address as the walk wants it.
+bool find_code(const AddressSpace& space, uint64_t address, unwind::Code& code);
+
+/// Address in memory minus virtual address in the file, by the mapping's offset and its module's segments.
+uint64_t bias_of(const Mapping& mapping);
 
 /// The mapping that a line of maps describes, its module opened if it is executable.
 Mapping mapping_from_maps(pid_t pid, std::span<const MapsEntry> maps, const MapsEntry& entry,

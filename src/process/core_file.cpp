@@ -630,17 +630,6 @@ Result<CoreSpace> map_core(const CoreFile& core, const std::string& executable) 
   return result;
 }
 
-bool find_code(const AddressSpace& space, uint64_t address, unwind::Code& code) {
-  const Mapping* mapping = space.find(address);
-  if (!mapping) return false;
-  code.start = mapping->start;
-  code.end = mapping->end;
-  code.executable = mapping->executable;
-  code.bias = mapping->bias;
-  code.table = mapping->module ? mapping->module->table.get() : nullptr;
-  return true;
-}
-
 bool CoreTarget::find(uint64_t address, unwind::Code& code) { return find_code(space_, address, code); }
 
 bool CoreTarget::read(uint64_t address, void* out, size_t size) {

@@ -123,7 +123,4 @@ class CoreTarget : public unwind::Target {
   const AddressSpace& space_;
 };
 
-/// The mapping at an address as the walk wants it.
-bool find_code(const AddressSpace& space, uint64_t address, unwind::Code& code);
-
 }  // namespace clew::process

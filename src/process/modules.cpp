@@ -39,14 +39,14 @@ uint64_t generation_of(int fd) {
 
 bool another_generation(uint64_t a, uint64_t b) { return a != 0 && b != 0 && a != b; }
 
+}  // namespace
+
 uint64_t bias_of(const Mapping& mapping) {
   if (mapping.module == nullptr) return 0;
   const auto& image = mapping.module->image;
   const auto vaddr = image == nullptr ? std::nullopt : image->vaddr_of_offset(mapping.offset);
   return mapping.start - vaddr.value_or(mapping.offset);
 }
-
-}  // namespace
 
 void ModuleCache::note_failure(const std::string& line) {
   const bool room = failures_.size() < kMaxFailures || failures_.contains(line);
@@ -89,21 +89,49 @@ std::shared_ptr<Module> ModuleCache::known(const std::string& key, const MapsEnt
   return found->second;
 }
 
+std::shared_ptr<Module> ModuleCache::by_bytes(const std::string& name, std::vector<std::byte> bytes,
+                                              const MapsEntry& entry) {
+  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const std::string key = name + ":" + std::to_string(std::hash<std::string_view>{}(text));
+  if (auto module = known(key, entry)) return module;
+  auto module = std::make_shared<Module>();
+  module->path = entry.path;
+  describe(*module, elf::Image::from_bytes(std::move(bytes), name));
+  ++counts_.opened;
+  by_key_.emplace(key, module);
+  return module;
+}
+
 std::shared_ptr<Module> ModuleCache::vdso(pid_t pid, const MapsEntry& entry) {
   // Equal bytes are one module: by one read a process, where it can be read.
   constexpr uint64_t kMaxBytes = 1 << 20;
   std::vector<std::byte> bytes(std::min(entry.end - entry.start, kMaxBytes));
   size_t got = read_memory(pid, entry.start, bytes);
   if (got == 0) got = read_memory(getpid(), getauxval(AT_SYSINFO_EHDR), bytes);
-  const std::string_view text(reinterpret_cast<const char*>(bytes.data()), got);
-  const std::string key = "[vdso]:" + std::to_string(std::hash<std::string_view>{}(text));
-  if (auto module = known(key, entry)) return module;
-  auto module = std::make_shared<Module>();
-  module->path = entry.path;
   bytes.resize(got);
-  describe(*module, elf::Image::from_bytes(std::move(bytes), entry.path));
-  ++counts_.opened;
-  by_key_.emplace(key, module);
+  return by_bytes(entry.path, std::move(bytes), entry);
+}
+
+Result<std::shared_ptr<Module>> ModuleCache::for_bytes(std::vector<std::byte> bytes) {
+  auto module = by_bytes("ELF file in memory", std::move(bytes), {});
+  if (!module->table) return Error{module->why_no_table};
+  return module;
+}
+
+Result<std::shared_ptr<Module>> ModuleCache::for_file(const std::string& path) {
+  auto image = elf::Image::open(path);
+  if (!image) return Error{image.error()};
+  const std::string key = key_of(image->fd());
+  auto module = known(key, {});
+  if (!module) {
+    module = std::make_shared<Module>();
+    module->path = path;
+    module->generation = generation_of(image->fd());
+    describe(*module, std::move(image));
+    ++counts_.opened;
+    by_key_.emplace(key, module);
+  }
+  if (!module->table) return Error{module->why_no_table};
   return module;
 }
 
