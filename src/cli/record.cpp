@@ -40,6 +40,7 @@ using process::UniqueFd;
 constexpr int kClewFailed = 125;  // with a command, whose own status 2 may be
 constexpr int kFailed = 2;
 constexpr uint64_t kGraceNs = 2'000'000'000;  // for a command to end after Ctrl-C
+constexpr double kMostSeconds = 1e9;          // as nanoseconds it fits 64 bits
 constexpr uint64_t kProgressNs = 500'000'000;
 
 uint64_t monotonic_ns() {
@@ -207,7 +208,10 @@ std::optional<std::string> wrong_options(const RecordOptions& options) {
   if (options.frequency_hz == 0 || options.frequency_hz > 100'000) {
     return "-F " + std::to_string(options.frequency_hz) + ": the frequency must lie between 1 and 100000 Hz";
   }
-  if (options.duration_s < 0) return "--duration must not be negative";
+  // Not a number compares false.
+  if (!(options.duration_s >= 0 && options.duration_s <= kMostSeconds)) {
+    return "--duration: give the seconds to record, 0 for as long as it runs";
+  }
   if (options.collector == "bpf" || options.collector == "inprocess") {
     return "the collector '" + options.collector + "' is not built in yet: use --collector perf";
   }
@@ -215,7 +219,7 @@ std::optional<std::string> wrong_options(const RecordOptions& options) {
     return "no collector '" + options.collector + "': use auto or perf";
   }
   for (const int pid : options.pids) {
-    if (pid <= 0) return "-p " + std::to_string(pid) + ": not a process";
+    if (pid <= 0) return "-p " + std::to_string(pid) + ": not a process; give a PID, as ps shows it";
     if (pid == getpid()) return "-p " + std::to_string(pid) + ": clew does not record itself";
   }
   return std::nullopt;

@@ -1,16 +1,22 @@
 // `clew report`: a recording in one of the output formats.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "clew/result.hpp"
 #include "cli/cli.hpp"
+#include "cli/text.hpp"
 #include "profile/profile.hpp"
 
 namespace clew::cli {
@@ -22,6 +28,20 @@ constexpr int kFailed = 2;
 int fail(const std::string& message) {
   std::fprintf(stderr, "clew report: %s\n", message.c_str());
   return kFailed;
+}
+
+constexpr std::array<std::string_view, 6> kFormats = {"summary", "summary-json", "folded",
+                                                      "pprof",   "speedscope",   "otlp"};
+constexpr std::array<std::string_view, 2> kLaterFormats = {"firefox", "html"};
+
+/// What is wrong with the format's name; nothing where it is one.
+std::optional<std::string> wrong_format(const std::string& format) {
+  if (format.empty() || std::ranges::find(kFormats, format) != kFormats.end()) return std::nullopt;
+  const bool later = std::ranges::find(kLaterFormats, format) != kLaterFormats.end();
+  return fmt::format("{}; there are {}",
+                     later ? fmt::format("the format {} is not built yet", format)
+                           : fmt::format("no format is called '{}'", printable(format)),
+                     fmt::join(kFormats, ", "));
 }
 
 bool is_binary(const std::string& format) { return format == "pprof" || format == "otlp"; }
@@ -36,8 +56,6 @@ Result<std::string> render(const ReportOptions& options) {
   if (options.format == "folded") return profile::folded(profile);
   if (options.format == "pprof") return profile::pprof(profile);
   if (options.format == "speedscope") return profile::speedscope(profile);
-  if (!options.format.empty())
-    return Error{fmt::format("the format {} is not built yet; see clew report --help", options.format)};
   return profile::summary(profile) + '\n' + profile::table(profile, kTableRows);
 }
 
@@ -69,7 +87,9 @@ int write_file(const std::string& path, const std::string& bytes) {
 
 int report(const ReportOptions& options) {
   if (options.view != "logical" && options.view != "physical")
-    return fail(fmt::format("no view is called {}; there are logical and physical", options.view));
+    return fail(
+        fmt::format("no view is called '{}'; there are logical and physical", printable(options.view)));
+  if (const auto wrong = wrong_format(options.format)) return fail(*wrong);
   const bool to_file = !options.output.empty() && options.output != "-";
   if (!to_file && is_binary(options.format) && isatty(STDOUT_FILENO))
     return fail(fmt::format("{} is binary; write it to a file with -o FILE", options.format));

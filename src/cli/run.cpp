@@ -1,13 +1,47 @@
 // Parses the command line and calls the subcommand.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cstdio>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cli/cli.hpp"
+#include "cli/text.hpp"
 
 namespace clew::cli {
+
+namespace {
+
+/// What the parser found wrong, in one line that says where to look.
+std::string explain(const CLI::App& app, const CLI::ParseError& error) {
+  const CLI::App* asked = &app;  // the subcommand that it is about
+  std::string name = "clew";
+  while (!asked->get_subcommands().empty()) {
+    asked = asked->get_subcommands().front();
+    name += " " + asked->get_name();
+  }
+  const std::vector<std::string> left = app.remaining(true);
+  const bool word = !left.empty() && !left.front().starts_with('-');
+  std::string what = error.what();
+  std::string hint = "see " + name + " --help";
+  if (asked->get_require_subcommand_min() != 0) {
+    std::string names;
+    for (const CLI::App* command : asked->get_subcommands([](const CLI::App*) { return true; }))
+      names += (names.empty() ? "" : ", ") + command->get_name();
+    if (word) what = "no subcommand of " + name + " is called '" + left.front() + "'";
+    if (left.empty()) what = name + " needs a subcommand";
+    if (!left.empty() && !word) what = "no option of " + name + " is called '" + left.front() + "'";
+    hint = "there are " + names + "; " + hint;
+  } else if (const std::string prefix = "Could not convert: "; what.starts_with(prefix)) {
+    what = what.substr(prefix.size()) + " is not a number in its range";  // no other values are converted
+  } else if (word && asked->get_name() == "record") {
+    what = "'" + left.front() + "' is not an option";
+    hint = "put -- before the command: clew record -- " + left.front();
+  }
+  return what + "; " + hint;
+}
+
+}  // namespace
 
 int run(int argc, char** argv) {
   CLI::App app{"clew: follow every stack to its root", "clew"};
@@ -83,7 +117,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::Success& done) {
     return app.exit(done);
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "clew: %s; see clew --help\n", error.what());
+    fail(explain(app, error));
     return record_options.command.empty() ? 2 : 125;
   }
   return status;

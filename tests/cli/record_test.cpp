@@ -217,7 +217,24 @@ TEST_F(Record, AnUnwritableOutputStopsBeforeTheCommandRuns) {
 TEST_F(Record, OptionsThatMakeNoSense) {
   EXPECT_EQ(clew({"record"}).status, 2);
   EXPECT_EQ(clew({"record", "-p", "1", "-a"}).status, 2);
-  EXPECT_EQ(clew({"record", "-F", "0", "--", "true"}).status, 125);
+  const auto expect_line = [this](std::vector<std::string> words, int status, const std::string& part) {
+    words.insert(words.begin(), "record");
+    const Ran ran = clew(words);
+    EXPECT_EQ(ran.status, status) << ran.err;
+    EXPECT_EQ(std::ranges::count(ran.err, '\n'), 1) << ran.err;
+    EXPECT_NE(ran.err.find(part), std::string::npos) << ran.err;
+  };
+  expect_line({"-F", "0", "--", "true"}, 125, "between 1 and 100000 Hz");
+  expect_line({"-F", "-5", "--", "true"}, 125, "--frequency = -5 is not a number in its range");
+  expect_line({"-F", "x", "-p", "1"}, 2, "--frequency = x is not a number in its range");
+  expect_line({"-p", "x"}, 2, "--pid = x is not a number in its range; see clew record --help");
+  expect_line({"-p", "99999999999"}, 2, "--pid = 99999999999 is not a number in its range");
+  expect_line({"-p", "0"}, 2, "give a PID");
+  expect_line({"--collector", "x", "--", "true"}, 125, "use auto or perf");
+  for (const char* seconds : {"-1", "nan", "inf", "1e300"})
+    expect_line({"--duration", seconds, "--", "true"}, 125, "give the seconds to record");
+  expect_line({"echo", "x"}, 2, "'echo' is not an option; put -- before the command: clew record -- echo");
+  expect_line({"--frob", "--", "true"}, 125, "--frob");
   const Ran bpf = clew({"record", "--collector", "bpf", "--", "true"});
   EXPECT_EQ(bpf.status, 125);
   EXPECT_NE(bpf.err.find("not built in yet"), std::string::npos) << bpf.err;

@@ -52,7 +52,8 @@ TEST_F(Report, WritesEachFormat) {
 TEST_F(Report, AcceptsBothViews) {
   EXPECT_EQ(report("--view physical --format folded " + recording_).status, 0);
   EXPECT_EQ(report("--view logical --format folded " + recording_).status, 0);
-  expect_one_line(report("--view sideways " + recording_), "no view is called sideways");
+  expect_one_line(report("--view sideways " + recording_),
+                  "no view is called 'sideways'; there are logical and physical");
 }
 
 TEST_F(Report, SaysInOneLineWhatIsWrong) {
@@ -63,11 +64,29 @@ TEST_F(Report, SaysInOneLineWhatIsWrong) {
   expect_one_line(report(directory_.file("text")), "not a clew recording");
   put(directory_.file("cut"), contents(recording_).substr(0, 20));
   expect_one_line(report(directory_.file("cut")), "cut short");
-  expect_one_line(report("--format html " + recording_), "not built yet");
+  // Before the file is looked for: what is wrong is the name.
+  for (const std::string& file : {recording_, directory_.file("missing")}) {
+    for (const char* later : {"firefox", "html"})
+      expect_one_line(report(std::string("--format ") + later + " " + file), "not built yet");
+    const Ran unknown = report("--format FOO " + file);
+    for (const char* name : {"'FOO'", "summary", "summary-json", "folded", "pprof", "speedscope", "otlp"})
+      expect_one_line(unknown, name);
+    EXPECT_EQ(unknown.output.find("not built"), std::string::npos) << unknown.output;
+  }
   expect_one_line(report("--nonsense"), "--nonsense");
   expect_one_line(report("-o " + directory_.file("none/x") + " " + recording_), "cannot create");
   if (std::filesystem::exists("/dev/full"))
     expect_one_line(report("-o /dev/full " + recording_), "No space left");
+}
+
+TEST_F(Report, AWrongWordIsNamedWithTheRightOnes) {
+  const auto clew = [](const std::string& words) { return run(std::string(kClew) + " " + words + " 2>&1"); };
+  expect_one_line(clew("frob"), "no subcommand of clew is called 'frob'; there are record, report");
+  expect_one_line(clew("table frob x"),
+                  "no subcommand of clew table is called 'frob'; there are stats, dump");
+  expect_one_line(clew(""), "clew needs a subcommand; there are record, report");
+  expect_one_line(clew("--frob"), "no option of clew is called '--frob'");
+  expect_one_line(clew("report a b"), "see clew report --help");
 }
 
 TEST_F(Report, DoesNotOverwriteTheRecording) {
