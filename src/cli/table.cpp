@@ -2,10 +2,13 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <filesystem>
+#include <optional>
 
 #include "cli/cli.hpp"
 #include "cli/text.hpp"
 #include "elf/image.hpp"
+#include "process/process.hpp"
 #include "table/table.hpp"
 
 namespace clew::cli {
@@ -39,8 +42,11 @@ void print_stats(const TableOptions& options, const std::vector<Figure>& figures
 int table(const TableOptions& options) {
   Result<elf::Image> image = elf::Image::open(options.file);
   if (!image) return fail(image.error());
+  std::error_code ignored;
+  const std::string path = std::filesystem::absolute(options.file, ignored).string();
+  std::optional<elf::Image> debug = process::open_debug_frame(*image, path, "");
   table::Report report;
-  auto compiled = table::compile(*image, &report);
+  auto compiled = table::compile(*image, &report, debug ? &*debug : nullptr);
   if (!compiled) return fail(compiled.error());
   if (options.dump) {
     std::string text;

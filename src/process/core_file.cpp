@@ -344,7 +344,9 @@ Match compare(const InMemory& memory, const elf::Image& file, const std::string&
 
 void compile_table(Module& module) {
   module.build_id = module.image->build_id_hex();
-  auto table = table::load_or_compile(*module.image);
+  std::optional<elf::Image> debug;
+  if (module.image->fd() >= 0) debug = open_debug_frame(*module.image, module.path, module.root);
+  auto table = table::load_or_compile(*module.image, nullptr, debug ? &*debug : nullptr);
   if (table)
     module.table = *table;
   else

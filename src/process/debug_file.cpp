@@ -1,5 +1,6 @@
 // Separate debug files: by build-id, and by .gnu_debuglink (GDB manual, "Debugging Information in Separate
 // Files").
+#include <elf.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -31,21 +32,25 @@ std::optional<uint32_t> crc_of_file(const std::string& path) {
 }
 
 bool has_build_id(const std::string& path, const std::string& build_id) {
-  if (access(path.c_str(), R_OK) != 0) return false;
   const auto image = elf::Image::open(path);
   return image && image->build_id_hex() == build_id;
 }
 
-}  // namespace
+bool has_debug_frame(const elf::Image& image) {
+  const elf::Section* section = image.section(".debug_frame");
+  return section != nullptr && section->type != SHT_NOBITS;
+}
 
-std::optional<std::string> find_debug_file(elf::Image& image, const std::string& path,
-                                           const std::string& root) {
+/// The first place of a separate debug file that `wanted` (cheap, asked first) and the build-id or the
+/// checksum agree to.
+std::optional<std::string> find(elf::Image& image, const std::string& path, const std::string& root,
+                                bool (*wanted)(const std::string&)) {
   const std::string build_id = image.build_id_hex();
   if (build_id.size() > 2) {
     std::string candidate = root;
     candidate += kDebugRoot;
     candidate += "/.build-id/" + build_id.substr(0, 2) + "/" + build_id.substr(2) + ".debug";
-    if (has_build_id(candidate, build_id)) return candidate;
+    if (wanted(candidate) && has_build_id(candidate, build_id)) return candidate;
   }
   const auto link = image.debug_link();
   // The name comes from the file: it must not lead elsewhere.
@@ -57,9 +62,32 @@ std::optional<std::string> find_debug_file(elf::Image& image, const std::string&
                                                  root + directory + ".debug/" + link->first,
                                                  root + kDebugRoot + directory + link->first};
   for (const std::string& candidate : candidates) {
-    if (crc_of_file(candidate) == link->second) return candidate;
+    if (wanted(candidate) && crc_of_file(candidate) == link->second) return candidate;
   }
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> find_debug_file(elf::Image& image, const std::string& path,
+                                           const std::string& root) {
+  return find(image, path, root,
+              [](const std::string& candidate) { return access(candidate.c_str(), R_OK) == 0; });
+}
+
+std::optional<elf::Image> open_debug_frame(elf::Image& image, const std::string& path,
+                                           const std::string& root) {
+  if (has_debug_frame(image)) return std::nullopt;
+  // Most debug files have none: their checksum, of all their bytes, is not asked for.
+  const auto found = find(image, path, root, [](const std::string& candidate) {
+    if (access(candidate.c_str(), R_OK) != 0) return false;
+    const auto debug = elf::Image::open(candidate);
+    return debug && has_debug_frame(*debug);
+  });
+  if (!found) return std::nullopt;
+  auto debug = elf::Image::open(*found);
+  if (!debug) return std::nullopt;
+  return std::move(*debug);
 }
 
 }  // namespace clew::process

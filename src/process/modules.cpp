@@ -61,7 +61,12 @@ void ModuleCache::describe(Module& module, Result<elf::Image> image) {
   }
   module.image = std::make_unique<elf::Image>(std::move(*image));
   module.build_id = module.image->build_id_hex();
-  if (auto table = table::load_or_compile(*module.image)) {
+  std::optional<elf::Image> debug;
+#ifndef CLEW_WITHOUT_COMPRESSION  // libclew has no separate debug files
+  // An image in memory may have lost its path to another file.
+  if (module.image->fd() >= 0) debug = open_debug_frame(*module.image, module.path, module.root);
+#endif
+  if (auto table = table::load_or_compile(*module.image, nullptr, debug ? &*debug : nullptr)) {
     module.table = *table;
   } else {
     module.why_no_table = table.error();

@@ -93,4 +93,9 @@ std::string thread_name(pid_t pid, pid_t tid);  // comm, "" where it is gone
 std::optional<std::string> find_debug_file(elf::Image& image, const std::string& path,
                                            const std::string& root);
 
+/// Its separate debug file where that has a .debug_frame, which the image itself lost: what a table is made
+/// from.
+std::optional<elf::Image> open_debug_frame(elf::Image& image, const std::string& path,
+                                           const std::string& root);
+
 }  // namespace clew::process

@@ -1,5 +1,6 @@
-// Tables on disk by build-id: CACHE/xx/yyyy.clewtable, written to a temporary file and renamed into place, so
-// that a reader sees a whole table or none; a damaged one fails its checksum and is made anew.
+// Tables on disk by build-id: CACHE/xx/yyyy.clewtable (yyyy.debug.clewtable: made with the file's debug
+// file), written to a temporary file and renamed into place, so that a reader sees a whole table or none; a
+// damaged one fails its checksum and is made anew.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -37,13 +38,13 @@ bool make_directories(const std::string& path) {
 }
 
 /// Whether the cached table is of this very file: a build-id alone can be forged.
-bool is_of(const Table& table, elf::Image& image) {
+bool is_of(const Table& table, elf::Image& image, elf::Image* debug) {
   const clew_table_header& header = *table.header();
   std::byte id[sizeof header.build_id] = {};
   const auto build_id = image.build_id();
   std::copy_n(build_id.begin(), std::min(build_id.size(), sizeof id), id);
   return header.file_bytes == image.size() && std::memcmp(id, header.build_id, sizeof id) == 0 &&
-         header.source_hash == source_hash(image);
+         header.source_hash == source_hash(image, debug);
 }
 
 void store(const Table& table, const std::string& path) {
@@ -65,13 +66,14 @@ void store(const Table& table, const std::string& path) {
 
 }  // namespace
 
-Result<std::shared_ptr<const Table>> load_or_compile(elf::Image& image, Report* report) {
+Result<std::shared_ptr<const Table>> load_or_compile(elf::Image& image, Report* report, elf::Image* debug) {
   const std::string id = image.build_id_hex();
   const auto directory = cache_directory();
-  if (id.size() < 4 || !directory || image.fd() < 0) return compile(image, report);
+  if (id.size() < 4 || !directory || image.fd() < 0) return compile(image, report, debug);
 
-  const std::string path = *directory + "/" + id.substr(0, 2) + "/" + id.substr(2) + ".clewtable";
-  if (auto cached = Table::map(path); cached && is_of(**cached, image)) {
+  const std::string path =
+      *directory + "/" + id.substr(0, 2) + "/" + id.substr(2) + (debug ? ".debug" : "") + ".clewtable";
+  if (auto cached = Table::map(path); cached && is_of(**cached, image, debug)) {
     if (report) {
       *report = {};
       report->from_cache = true;
@@ -81,7 +83,7 @@ Result<std::shared_ptr<const Table>> load_or_compile(elf::Image& image, Report* 
     }
     return cached;
   }
-  auto table = compile(image, report);
+  auto table = compile(image, report, debug);
   if (table) store(**table, path);
   return table;
 }

@@ -82,7 +82,7 @@ void sort_by_start(std::vector<Piece>& pieces) {
 
 class Compiler {
  public:
-  explicit Compiler(elf::Image& image) : image_(image), text_(text_ranges(image)) {
+  Compiler(elf::Image& image, elf::Image* debug) : image_(image), debug_(debug), text_(text_ranges(image)) {
     programs_.rows.push_back({0, Dictionary::kNone});
     programs_.programs.push_back({0, 1});
     report_.functions = 0;
@@ -93,7 +93,8 @@ class Compiler {
  private:
   static constexpr uint32_t kNoRules = 0;  // the program of addresses that nothing describes
 
-  void read_section(const elf::Section& section, bool debug_frame);
+  void read_sections(elf::Image& image, const char* name);
+  void read_section(elf::Image& image, const elf::Section& section, bool debug_frame);
   uint32_t program_of(const cfi::Section& section, cfi::Interpreter& interpreter, const cfi::Cie& cie,
                       const cfi::Fde& fde);
   uint32_t run_program(const cfi::Section& section, cfi::Interpreter& interpreter, const cfi::Cie& cie,
@@ -115,6 +116,7 @@ class Compiler {
   std::vector<Function> functions_in(Range gap);
 
   elf::Image& image_;
+  elf::Image* debug_;  // its separate debug file, or null
   std::vector<Range> text_;
   Dictionary dictionary_;
   Programs programs_;
@@ -249,9 +251,15 @@ uint32_t Compiler::program_of(const cfi::Section& section, cfi::Interpreter& int
   return source == HashIndex::kNone ? program : sources_[source].program;
 }
 
-void Compiler::read_section(const elf::Section& section, bool debug_frame) {
+void Compiler::read_sections(elf::Image& image, const char* name) {
+  for (const elf::Section& section : image.sections()) {
+    if (section.name == name) read_section(image, section, section.name == ".debug_frame");
+  }
+}
+
+void Compiler::read_section(elf::Image& image, const elf::Section& section, bool debug_frame) {
   cfi::Section source;
-  source.bytes = image_.section_bytes(section);
+  source.bytes = image.section_bytes(section);
   source.address = section.address;
   source.debug_frame = debug_frame;
   if (!text_.empty()) source.text_base = text_.front().start;
@@ -539,19 +547,16 @@ Result<std::shared_ptr<const Table>> Compiler::run(Report* report) {
                  ": its code spans more than 4 GiB of addresses, no unwind table is made for it"};
   }
   // Sections first read win: the loaded table before the debugger's.
-  for (const bool debug_frame : {false, true}) {
-    for (size_t i = 0; i < image_.sections().size(); ++i) {
-      const elf::Section& section = image_.sections()[i];
-      if (section.name == (debug_frame ? ".debug_frame" : ".eh_frame")) read_section(section, debug_frame);
-    }
-  }
+  read_sections(image_, ".eh_frame");
+  read_sections(image_, ".debug_frame");
+  if (debug_) read_sections(*debug_, ".debug_frame");
   resolve_overlaps();
   fill_gaps();
   count(report_.defects, "FDEs outside executable segments", outside_);
   count(report_.defects, "rules that a compact table cannot say", dictionary_.unsupported());
 
   std::vector<std::byte> bytes =
-      encode(programs_, pieces_, dictionary_, {image_.build_id(), image_.size(), source_hash(image_)},
+      encode(programs_, pieces_, dictionary_, {image_.build_id(), image_.size(), source_hash(image_, debug_)},
              static_cast<uint32_t>(report_.functions));
   report_.rules = dictionary_.rules().size();
   report_.table_bytes = bytes.size();
@@ -563,19 +568,23 @@ Result<std::shared_ptr<const Table>> Compiler::run(Report* report) {
 
 }  // namespace
 
-uint64_t source_hash(elf::Image& image) {
+uint64_t source_hash(elf::Image& image, elf::Image* debug) {
   uint64_t hash = 0;
-  for (size_t i = 0; i < image.sections().size(); ++i) {
-    const elf::Section& section = image.sections()[i];
-    if (section.name != ".eh_frame" && section.name != ".debug_frame") continue;
-    const auto bytes = image.section_bytes(section);
+  const auto add = [&hash](elf::Image& from, const elf::Section& section) {
+    const auto bytes = from.section_bytes(section);
     hash = mix(mix(hash, section.address), hash_bytes(bytes.data(), bytes.size()));
+  };
+  for (const elf::Section& section : image.sections())
+    if (section.name == ".eh_frame" || section.name == ".debug_frame") add(image, section);
+  if (debug) {
+    for (const elf::Section& section : debug->sections())
+      if (section.name == ".debug_frame") add(*debug, section);
   }
   return hash;
 }
 
-Result<std::shared_ptr<const Table>> compile(elf::Image& image, Report* report) {
-  return Compiler(image).run(report);
+Result<std::shared_ptr<const Table>> compile(elf::Image& image, Report* report, elf::Image* debug) {
+  return Compiler(image, debug).run(report);
 }
 
 }  // namespace clew::table

@@ -65,16 +65,19 @@ uint64_t checksum(std::span<const std::byte> bytes);
 
 /// Compiles the file's tables, with what they leave out filled in by instruction analysis. An image without
 /// any gives a table of what the analysis knows. Fails only for another architecture or text that spans more
-/// than 4 GiB.
-Result<std::shared_ptr<const Table>> compile(elf::Image& image, Report* report = nullptr);
+/// than 4 GiB. `debug` is the file's separate debug file: its .debug_frame describes what the file's own
+/// tables do not.
+Result<std::shared_ptr<const Table>> compile(elf::Image& image, Report* report = nullptr,
+                                             elf::Image* debug = nullptr);
 
 /// From the cache by build-id, else compiled and stored (a failure to store is no error: the next one tries
 /// again). Directory: $CLEW_CACHE_DIR, else $XDG_CACHE_HOME/clew, else ~/.cache/clew; without any of them
-/// there is no cache.
-Result<std::shared_ptr<const Table>> load_or_compile(elf::Image& image, Report* report = nullptr);
+/// there is no cache. A table made with a debug file is kept beside the one made without.
+Result<std::shared_ptr<const Table>> load_or_compile(elf::Image& image, Report* report = nullptr,
+                                                     elf::Image* debug = nullptr);
 
 /// A hash of the sections that a table of this file is compiled from.
-uint64_t source_hash(elf::Image& image);
+uint64_t source_hash(elf::Image& image, elf::Image* debug = nullptr);
 
 /// One row, in address order: for `clew table dump` and tests.
 struct DumpRow {

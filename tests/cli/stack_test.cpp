@@ -241,6 +241,52 @@ TEST_F(Stack, SeparateDebugFile) {
   expect_all_chains(stacks_of(std::to_string(child.pid())));
 }
 
+// Described by .debug_frame alone. The room that `hole` takes is known at run time only, and rbp holds
+// anything: nothing but its CFI says where its caller's frame is.
+constexpr const char* kHole = R"(
+#include <stdio.h>
+#include <unistd.h>
+__attribute__((used)) unsigned long room = 4096, above;
+__attribute__((noinline, noclone, used)) void inner(void) { puts("ready"); fflush(stdout); for (;;) pause(); }
+void hole(void);
+asm(".cfi_sections .debug_frame\n.text\n.type hole, @function\nhole: .cfi_startproc\n"
+    "push %r13\n .cfi_def_cfa_offset 16\n .cfi_offset r13, -16\n"
+    "lea 5(%rsp), %r13\n xor $5, %rbp\n .cfi_def_cfa r13, 11\n"
+    "sub room(%rip), %rsp\n and $-16, %rsp\n call inner\n"
+    "lea -5(%r13), %rsp\n .cfi_def_cfa rsp, 16\n xor $5, %rbp\n pop %r13\n .cfi_def_cfa_offset 8\n"
+    "ret\n.cfi_endproc\n.size hole, .-hole\n");
+__attribute__((noinline, noclone)) void outer(void) { hole(); above++; }
+int main(void) { outer(); return (int)above; }
+)";
+
+TEST_F(Stack, DebugFrameOfASeparateFile) {
+  std::ofstream(folder.path() + "/hole.c") << kHole;
+  ASSERT_EQ(run_command("cd " + folder.path() +
+                        " && gcc -O2 -g -fomit-frame-pointer -fno-asynchronous-unwind-tables"
+                        " -Wl,--build-id -o hole hole.c && mkdir .debug"
+                        " && objcopy --only-keep-debug hole .debug/hole.debug && strip -s hole"
+                        " && objcopy --add-gnu-debuglink=.debug/hole.debug hole")
+                .status,
+            0);
+  // readelf --debug-dump=frames-interp says r13+11 of the file as it was linked.
+  const std::string dumped = run_command(kClew + " table dump " + folder.path() + "/hole").out;
+  EXPECT_NE(dumped.find(" r13+11 u c-8\n"), std::string::npos) << dumped;
+  Child child({folder.path() + "/hole"});
+  ASSERT_EQ(child.line(), "ready");
+  const auto stack = [this, &child] { return stacks_of(std::to_string(child.pid()))["threads"][0]; };
+  const auto expect_whole = [](const nlohmann::json& thread) {
+    EXPECT_EQ(thread["end"], "root") << thread.dump(1);
+    EXPECT_TRUE(contains_chain(names_of(thread), {"inner", "hole", "outer", "main"})) << thread.dump(1);
+    for (const auto& frame : thread["frames"]) EXPECT_FALSE(frame["guessed"].get<bool>()) << thread.dump(1);
+  };
+  expect_whole(stack());
+  // The cached table that was made with the debug file is not taken for one made without, nor the reverse.
+  std::filesystem::rename(folder.path() + "/.debug", folder.path() + "/elsewhere");
+  EXPECT_NE(stack()["end"], "root");
+  std::filesystem::rename(folder.path() + "/elsewhere", folder.path() + "/.debug");
+  expect_whole(stack());
+}
+
 TEST_F(Stack, AProgramInAnotherMountNamespace) {
   if (geteuid() != 0 || run_command("unshare -m true").status != 0) GTEST_SKIP() << "needs root and unshare";
   std::string program = compile(folder, "threads", kThreads, "-O2 -g -static -pthread");

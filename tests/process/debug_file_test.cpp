@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "elf/fixtures.hpp"
 #include "process/process.hpp"
@@ -67,6 +68,34 @@ TEST(DebugFile, IsFoundByBuildId) {
   fs::remove(expected);
   fs::rename(files.debug, expected);
   EXPECT_EQ(files.find(root), expected);
+}
+
+TEST(DebugFile, IsOpenedForItsDebugFrameWhereTheProgramHasNone) {
+  TemporaryDirectory directory;
+  const std::string folder = directory.path();
+  std::ofstream(folder + "/f.c") << "int f(int x) { return x + 1; }\nint main(void) { return f(-1); }\n";
+  const auto build = [&](const std::string& flags) {
+    run("cd " + folder + " && rm -f f f.debug && gcc -g " + flags +
+        " -o f f.c && objcopy --only-keep-debug f f.debug");
+  };
+  const auto opened = [&] {
+    auto image = elf::Image::open(folder + "/f");
+    EXPECT_TRUE(image) << image.error();
+    return process::open_debug_frame(*image, folder + "/f", "");
+  };
+  const std::string separate = "cd " + folder + " && objcopy -g --add-gnu-debuglink=f.debug f";
+  build("-fno-asynchronous-unwind-tables");
+  run("cd " + folder + " && objcopy --add-gnu-debuglink=f.debug f");
+  EXPECT_FALSE(opened().has_value()) << "the program has its own";
+  run(separate);
+  const auto debug = opened();
+  ASSERT_TRUE(debug.has_value());
+  EXPECT_EQ(debug->name(), folder + "/f.debug");
+  run("echo x >> " + folder + "/f.debug");
+  EXPECT_FALSE(opened().has_value()) << "another checksum";
+  build("-fasynchronous-unwind-tables");
+  run(separate);
+  EXPECT_FALSE(opened().has_value()) << "nothing to be had there";
 }
 
 TEST(DebugFile, LinkMustNotLeadElsewhere) {
