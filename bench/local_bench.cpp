@@ -1,10 +1,8 @@
 // Unwinding the calling thread beside peers: ns a frame, and as a multiple of a frame-pointer walk of the
 // same stacks.
 //   bench_local [--json FILE]
-#include <dlfcn.h>
-#include <execinfo.h>
 #include <time.h>
-#include <unwind.h>
+#include <unistd.h>
 #include <x86intrin.h>
 
 #include <algorithm>
@@ -13,20 +11,14 @@
 #include <string>
 #include <vector>
 
-#include "clew/unwind.h"
 #include "figures.hpp"
 #include "local_functions.hpp"
-
-#ifdef CLEW_HAVE_LIBUNWIND
-#define UNW_LOCAL_ONLY
-#include <libunwind.h>
-#endif
+#include "local_unwinders.hpp"
 
 namespace clew::bench {
 namespace {
 
-constexpr size_t kDepth = 66, kMost = 256;
-uintptr_t frames[kMost];
+constexpr size_t kDepth = 66;
 
 struct Unwinder {
   const char* name;
@@ -48,36 +40,6 @@ struct Unwinder {
   }
   return count;
 }
-
-[[gnu::noinline]] size_t by_clew() { return clew_backtrace(frames, kMost); }
-/// From the very library: libunwind has functions of the same names.
-template <class Type>
-Type* of_library(const char* library, const char* name) {
-  return reinterpret_cast<Type*>(dlsym(dlopen(library, RTLD_NOW), name));
-}
-[[gnu::noinline]] size_t by_glibc() {
-  static auto* const backtrace_of_glibc = of_library<decltype(backtrace)>("libc.so.6", "backtrace");
-  return static_cast<size_t>(backtrace_of_glibc(reinterpret_cast<void**>(frames), kMost));
-}
-[[gnu::noinline]] size_t by_libgcc() {
-  static auto* const backtrace_of_libgcc =
-      of_library<decltype(_Unwind_Backtrace)>("libgcc_s.so.1", "_Unwind_Backtrace");
-  size_t count = 0;
-  backtrace_of_libgcc(
-      [](_Unwind_Context* context, void* out) {
-        size_t& at = *static_cast<size_t*>(out);
-        if (at == kMost) return _URC_END_OF_STACK;
-        frames[at++] = _Unwind_GetIP(context);
-        return _URC_NO_REASON;
-      },
-      &count);
-  return count;
-}
-#ifdef CLEW_HAVE_LIBUNWIND
-[[gnu::noinline]] size_t by_libunwind() {
-  return static_cast<size_t>(unw_backtrace(reinterpret_cast<void**>(frames), kMost));
-}
-#endif
 
 struct Measured {
   double ns_a_frame = 0;
@@ -146,6 +108,40 @@ Measured measure(const Unwinder& unwinder, unsigned functions, bool random, doub
   return {mean * tick_ns / static_cast<double>(work.frames), work.frames};
 }
 
+#ifdef CLEW_BENCH_FIRST
+/// What bench_first says for these arguments: the median of so many fresh processes.
+struct Fresh {
+  double value = 0;
+  size_t frames = 0;
+};
+Fresh run_afresh(const std::string& arguments, int times) {
+  std::vector<Fresh> all;
+  for (int i = 0; i < times; ++i) {
+    FILE* pipe = popen((CLEW_BENCH_FIRST " " + arguments).c_str(), "r");
+    Fresh one;
+    if (pipe && std::fscanf(pipe, "%lf %zu", &one.value, &one.frames) == 2) all.push_back(one);
+    if (pipe) pclose(pipe);
+  }
+  if (all.empty()) return {};
+  std::sort(all.begin(), all.end(), [](const Fresh& a, const Fresh& b) { return a.value < b.value; });
+  return all[all.size() / 2];
+}
+
+void measure_first(const std::vector<Unwinder>& unwinders, Figures& figures) {
+  std::printf("\nA process's first unwind, in a handler that interrupts libLLVM (median of 25 processes)\n");
+  for (const Unwinder& unwinder : unwinders) {
+    if (unwinder.frame_pointers) continue;
+    const Fresh fresh = run_afresh(unwinder.name, 25);
+    std::printf("%-16s %8.1f us  (%zu frames)\n", unwinder.name, fresh.value / 1000, fresh.frames);
+    figures.add("first unwind, libLLVM loaded", "unwind", "us", fresh.value / 1000, unwinder.name);
+  }
+  const double before = run_afresh("threads 0", 5).value, after = run_afresh("threads 1", 5).value;
+  const double kib = (after - before) / 100 / 1024;
+  std::printf("\nMemory of clew for a thread: %.1f KiB (mean of 100 threads, 120 frames deep)\n", kib);
+  figures.add("memory", "for a thread", "KiB", kib);
+}
+#endif
+
 }  // namespace
 }  // namespace clew::bench
 
@@ -184,5 +180,8 @@ int main(int argc, char** argv) {
     std::printf("  (%zu frames)\n", seen);
     std::fflush(stdout);
   }
+#ifdef CLEW_BENCH_FIRST
+  measure_first(unwinders, figures);
+#endif
   return figures.write();
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 
 #include "analysis/analysis.hpp"
@@ -20,6 +21,9 @@ struct clew_one_rule;
 namespace clew::unwind::local {
 
 static RuleCache rule_cache;
+// A process's first walk may be its only one, of a crash reporter: it leaves the cache alone, whose pages are
+// not there yet: the rest takes 130 us with libLLVM, faults of the cache another 65 (bench_first).
+static std::atomic<bool> has_walked{false};
 
 /// What one walk knows while it runs.
 struct Context {
@@ -27,6 +31,7 @@ struct Context {
   Module module;  // found last: neighbouring frames are mostly in the same
   bool has_module = false;
   clew_one_rule* one;  // a rule read in place
+  bool fills_cache = true;
 
   bool find(uintptr_t pc) {
     if (!has_module || !module.covers(pc)) has_module = find_module(pc, module);
@@ -97,7 +102,7 @@ static clew_rule rule_of(Context* context, clew_code* code, uint64_t address) {
     if (rule == kEntry && in_start_context(module, address + 1)) rule = kRoot;
     code->table = &context->one->header;
   }
-  if (rule != 0 && module.permanent) rule_cache.insert(address + 1, rule);
+  if (rule != 0 && module.permanent && context->fills_cache) rule_cache.insert(address + 1, rule);
   return rule;
 }
 
@@ -369,6 +374,7 @@ template <class Sink>
     at.how = step.how;
     at.flags = step.flags;
     switches = step.switches;
+    if (!context.fills_cache) continue;
     if (traced) memory->record.restart();
     if (step_cached_from(context.stack.known(), at, sink, capacity, memory, traced) == Stop::kRoot)
       return {at.count, CLEW_END_ROOT, 0};
@@ -413,8 +419,10 @@ WalkResult run(const Position& at, const MakeStart& start, const Sink& sink, siz
       }
     }
   }
+  const bool first = !has_walked.load(std::memory_order_relaxed);
+  if (first) has_walked.store(true, std::memory_order_relaxed);
   clew_one_rule one;
-  Context context{StackMemory(memory ? memory->stack : Interval{}, at.sp), {}, false, &one};
+  Context context{StackMemory(memory ? memory->stack : Interval{}, at.sp), {}, false, &one, !first};
   const WalkResult result = walk_on(context, start(), position, sink, capacity, memory, traced);
   if (memory) {
     const Interval& known = context.stack.known();
