@@ -432,7 +432,7 @@ TEST(Local, AnotherThreadUnwindsItself) {
   std::array<Frame, 256> frames;
   for (int i = 0; i < 20; ++i) {
     const Trace trace = unwind_thread(tid, SIGRTMIN + 5, 2000, frames);
-    ASSERT_GT(trace.frames, tail.size());
+    ASSERT_GE(trace.frames, tail.size());  // as many where it is about to begin its work
     EXPECT_EQ(trace.end, static_cast<uint32_t>(CLEW_END_ROOT));
     for (size_t k = 1; k + 1 < tail.size(); ++k)
       EXPECT_EQ(frames[trace.frames - k].pc, tail[tail.size() - k]);
