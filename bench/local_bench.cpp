@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "figures.hpp"
+#include "framehop_peer.hpp"
 #include "local_functions.hpp"
 #include "local_unwinders.hpp"
 
@@ -130,7 +131,8 @@ Fresh run_afresh(const std::string& arguments, int times) {
 void measure_first(const std::vector<Unwinder>& unwinders, Figures& figures) {
   std::printf("\nA process's first unwind, in a handler that interrupts libLLVM (median of 25 processes)\n");
   for (const Unwinder& unwinder : unwinders) {
-    if (unwinder.frame_pointers) continue;
+    // framehop is told of the modules beforehand, which is no first unwind.
+    if (unwinder.frame_pointers || unwinder.unwind == by_framehop) continue;
     const Fresh fresh = run_afresh(unwinder.name, 25);
     std::printf("%-16s %8.1f us  (%zu frames)\n", unwinder.name, fresh.value / 1000, fresh.frames);
     figures.add("first unwind, libLLVM loaded", "unwind", "us", fresh.value / 1000, unwinder.name);
@@ -157,6 +159,10 @@ int main(int argc, char** argv) {
       {"glibc", by_glibc, false},
       {"libgcc", by_libgcc, false},
   };
+  if (prepare_framehop())
+    unwinders.insert(unwinders.begin() + 2, {"framehop", by_framehop, false});
+  else
+    std::printf("framehop is not there: ./dev bench local builds it where there is cargo\n");
   const double tick_ns = ns_a_tick();
   std::printf("%-16s %22s %22s %22s %22s\n", "ns a frame", "64 repeated", "64 random", "4096 repeated",
               "4096 random");
