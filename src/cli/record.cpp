@@ -17,6 +17,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -25,6 +27,8 @@
 
 #include "cli/cli.hpp"
 #include "cli/profile_sink.hpp"
+#include "collect/collector.hpp"
+#include "collect/inprocess/session.hpp"
 #include "collect/perf/session.hpp"
 #include "process/process.hpp"
 #include "profile/profile.hpp"
@@ -33,8 +37,8 @@ namespace clew::cli {
 
 namespace {
 
-using collect::perf::Session;
-using collect::perf::SessionCounters;
+using collect::Collector;
+using collect::Counters;
 using process::UniqueFd;
 
 constexpr int kClewFailed = 125;  // with a command, whose own status 2 may be
@@ -49,13 +53,14 @@ uint64_t monotonic_ns() {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
+uint64_t ns_of(const timeval& time) {
+  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_usec) * 1000;
+}
+
 uint64_t own_cpu_ns() {
   rusage usage = {};
   getrusage(RUSAGE_SELF, &usage);
-  const auto ns = [](const timeval& time) {
-    return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_usec) * 1000;
-  };
-  return ns(usage.ru_utime) + ns(usage.ru_stime);
+  return ns_of(usage.ru_utime) + ns_of(usage.ru_stime);
 }
 
 /// The signals that end a recording, blocked for all threads and read from a descriptor.
@@ -89,7 +94,10 @@ class EndSignals {
 /// The command, forked but waiting for release() before its exec.
 class Command {
  public:
-  static Result<Command> fork_waiting(const std::vector<std::string>& words, const EndSignals& signals) {
+  using Environment = std::vector<std::pair<std::string, std::string>>;
+  /// `environment` is set in the command's own.
+  static Result<Command> fork_waiting(const std::vector<std::string>& words, const EndSignals& signals,
+                                      const Environment& environment) {
     std::array<int, 2> go = {}, failure = {};
     if (pipe2(go.data(), O_CLOEXEC) != 0)
       return Error{std::string("cannot make a pipe: ") + std::strerror(errno)};
@@ -110,6 +118,7 @@ class Command {
     if (command.pid_ == 0) {
       close(go[1]);
       signals.restore();
+      for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
       char byte = 0;
       if (read(go[0], &byte, 1) != 1) _exit(kClewFailed);  // the recorder gave up
       execvp(argv[0], argv.data());
@@ -168,14 +177,14 @@ class Progress {
   Progress() : on_(isatty(STDERR_FILENO) != 0) {}
   ~Progress() { clear(); }
   bool on() const { return on_; }
-  void recording(uint64_t elapsed_ns, const SessionCounters& counters) {
+  void recording(uint64_t elapsed_ns, const Counters& counters) {
     if (!on_) return;
     const double complete = counters.samples == 0 ? 100.0
                                                   : 100.0 * static_cast<double>(counters.complete) /
                                                         static_cast<double>(counters.samples);
     std::fprintf(stderr, "\r\033[Kclew: %.0f s, %lu samples, %.2f %% complete%s",
                  static_cast<double>(elapsed_ns) / 1e9, counters.samples, complete,
-                 counters.lost() != 0 ? (", " + std::to_string(counters.lost()) + " lost").c_str() : "");
+                 counters.lost != 0 ? (", " + std::to_string(counters.lost) + " lost").c_str() : "");
     std::fflush(stderr);
     drawn_ = true;
   }
@@ -212,11 +221,12 @@ std::optional<std::string> wrong_options(const RecordOptions& options) {
   if (!(options.duration_s >= 0 && options.duration_s <= kMostSeconds)) {
     return "--duration: give the seconds to record, 0 for as long as it runs";
   }
-  if (options.collector == "bpf" || options.collector == "inprocess") {
-    return "the collector '" + options.collector + "' is not built in yet: use --collector perf";
+  if (options.collector == "bpf") return "the collector 'bpf' is not built in yet: use --collector perf";
+  if (options.collector != "auto" && options.collector != "perf" && options.collector != "inprocess") {
+    return "no collector '" + options.collector + "': use auto, perf or inprocess";
   }
-  if (options.collector != "auto" && options.collector != "perf") {
-    return "no collector '" + options.collector + "': use auto or perf";
+  if (options.collector == "inprocess" && options.command.empty()) {
+    return "--collector inprocess enters a command when it starts: give -- COMMAND";
   }
   for (const int pid : options.pids) {
     if (pid <= 0) return "-p " + std::to_string(pid) + ": not a process; give a PID, as ps shows it";
@@ -225,16 +235,16 @@ std::optional<std::string> wrong_options(const RecordOptions& options) {
   return std::nullopt;
 }
 
-/// Why the command cannot run, found out before anything is written; nothing where it seems to be there.
-std::optional<std::string> missing_command(const std::string& name) {
-  const auto problem = [&name](const char* why) { return "cannot run '" + name + "': " + why; };
+/// The command's file; why it cannot run, found out before anything is written.
+Result<std::string> find_command(const std::string& name) {
+  const auto problem = [&name](const char* why) { return Error{"cannot run '" + name + "': " + why}; };
   if (name.empty()) return problem("the name is empty");
   if (name.find('/') != std::string::npos) {
     struct stat file = {};
     if (stat(name.c_str(), &file) != 0) return problem(std::strerror(errno));
     if (S_ISDIR(file.st_mode)) return problem("it is a directory");
     if (access(name.c_str(), X_OK) != 0) return problem(std::strerror(errno));
-    return std::nullopt;
+    return name;
   }
   const char* search = std::getenv("PATH");
   std::string path = search != nullptr ? search : "/bin:/usr/bin";
@@ -242,7 +252,7 @@ std::optional<std::string> missing_command(const std::string& name) {
     const size_t end = std::min(path.find(':', at), path.size());
     std::string file = end == at ? "." : path.substr(at, end - at);
     file.append("/").append(name);
-    if (access(file.c_str(), X_OK) == 0) return std::nullopt;
+    if (access(file.c_str(), X_OK) == 0) return file;
     at = end + 1;
   }
   return problem("no such command in PATH");
@@ -251,18 +261,27 @@ std::optional<std::string> missing_command(const std::string& name) {
 struct Outcome {
   int status = 0;  // what clew exits with
   bool command_runs = false;
+  std::optional<uint64_t> command_cpu_ns;
 };
 
-/// The wait status of the command if it has ended (`flags` 0: when it has); tracing may have reaped it.
-std::optional<int> ended_status(pid_t pid, Session& session, int flags) {
+/// How the command ended, and the CPU time of it and of all its descendants that were waited for.
+struct Ended {
+  int status = 0;
+  std::optional<uint64_t> cpu_ns;
+};
+
+/// Nothing while the command runs (`flags` 0: waits for it); tracing may have reaped it.
+std::optional<Ended> ended(pid_t pid, Collector& collector, int flags) {
   for (;;) {
     int status = 0;
-    const pid_t got = waitpid(pid, &status, flags);
-    if (got == pid && (WIFEXITED(status) || WIFSIGNALED(status))) return status;
+    rusage usage = {};
+    const pid_t got = wait4(pid, &status, flags, &usage);
+    if (got == pid && (WIFEXITED(status) || WIFSIGNALED(status)))
+      return Ended{.status = status, .cpu_ns = ns_of(usage.ru_utime) + ns_of(usage.ru_stime)};
     if (got < 0 && errno == ECHILD) {
-      if (const auto reaped = session.reaped(pid)) return reaped;
+      if (const auto reaped = collector.reaped(pid)) return Ended{.status = *reaped, .cpu_ns = std::nullopt};
       std::this_thread::sleep_for(std::chrono::milliseconds(1));  // reaped just now, to be told at once
-      if (const auto reaped = session.reaped(pid)) return reaped;
+      if (const auto reaped = collector.reaped(pid)) return Ended{.status = *reaped, .cpu_ns = std::nullopt};
       return std::nullopt;
     }
     if (got == 0) return std::nullopt;
@@ -271,7 +290,7 @@ std::optional<int> ended_status(pid_t pid, Session& session, int flags) {
 
 /// Waits until the recording is over: the command or all processes ended, the time is up, or the user stops
 /// it.
-Outcome wait_for_end(const RecordOptions& options, const Command* command, Session& session,
+Outcome wait_for_end(const RecordOptions& options, const Command* command, Collector& collector,
                      EndSignals& signals, Progress& progress) {
   std::vector<UniqueFd> processes;
   const auto watch = [&](pid_t pid) {
@@ -297,7 +316,7 @@ Outcome wait_for_end(const RecordOptions& options, const Command* command, Sessi
     if (progress.on()) wait_ns = std::min(wait_ns, kProgressNs);
     const int timeout = static_cast<int>(std::min<uint64_t>(wait_ns / 1'000'000 + 1, 1'000'000));
     poll(waits.data(), waits.size(), timeout);
-    progress.recording(monotonic_ns() - start_ns, session.counters());
+    progress.recording(monotonic_ns() - start_ns, collector.counters());
 
     bool over = false;
     while (const auto signal = signals.next()) {
@@ -319,8 +338,9 @@ Outcome wait_for_end(const RecordOptions& options, const Command* command, Sessi
     if (!any_alive) break;
   }
   if (command != nullptr) {
-    if (const auto status = ended_status(command->pid(), session, WNOHANG)) {
-      outcome.status = exit_status(*status);
+    if (const auto end = ended(command->pid(), collector, WNOHANG)) {
+      outcome.status = exit_status(end->status);
+      outcome.command_cpu_ns = end->cpu_ns;
       outcome.command_runs = false;
     } else if (stopped_by != 0) {
       outcome.status = 128 + stopped_by;
@@ -330,6 +350,69 @@ Outcome wait_for_end(const RecordOptions& options, const Command* command, Sessi
   return outcome;
 }
 
+/// CPU time of a running process so far.
+std::optional<uint64_t> cpu_ns_of(pid_t pid) {
+  clockid_t clock = 0;
+  timespec time = {};
+  if (clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &time) != 0) return std::nullopt;
+  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_nsec);
+}
+
+/// A collector that samples, or is about to, and the command, which waits for its release.
+struct Started {
+  std::unique_ptr<Collector> collector;
+  std::optional<Command> command;
+  std::string name;  // of the collector
+  std::vector<std::string> notes;
+};
+
+Result<Started> start_perf(const RecordOptions& options, const EndSignals& signals, collect::Sink sink) {
+  Started started;
+  started.name = "perf";
+  collect::perf::SessionOptions session_options;
+  session_options.frequency_hz = options.frequency_hz;
+  session_options.pids.assign(options.pids.begin(), options.pids.end());
+  session_options.all = options.all;
+  session_options.stop_threads = options.stop_for_other_stacks;
+  if (!options.command.empty()) {
+    auto forked = Command::fork_waiting(options.command, signals, {});
+    if (!forked) return Error{forked.error()};
+    session_options.command = forked->pid();
+    started.command.emplace(std::move(*forked));
+  }
+  auto session = collect::perf::Session::start(session_options, std::move(sink));
+  if (!session) return Error{session.error()};
+  started.collector = std::move(*session);
+  return started;
+}
+
+Result<Started> start_inprocess(const RecordOptions& options, const std::string& file,
+                                const EndSignals& signals, collect::Sink sink) {
+  Started started;
+  started.name = "inprocess";
+  auto session = collect::inprocess::Session::start(options.frequency_hz, std::move(sink));
+  if (!session) return Error{session.error()};
+  auto forked = Command::fork_waiting(options.command, signals, (*session)->environment());
+  if (!forked) return Error{forked.error()};
+  started.command.emplace(std::move(*forked));
+  if (const std::string why = collect::inprocess::cannot_be_entered(file); !why.empty())
+    started.notes.push_back("'" + options.command[0] + "' itself cannot be sampled: " + why);
+  started.collector = std::move(*session);
+  return started;
+}
+
+/// The collector that was asked for; for `auto` the first that works.
+Result<Started> start_collector(const RecordOptions& options, const std::string& file,
+                                const EndSignals& signals, const collect::Sink& sink) {
+  if (options.collector == "inprocess") return start_inprocess(options, file, signals, sink);
+  auto perf = start_perf(options, signals, sink);
+  if (perf || options.collector == "perf" || options.command.empty()) return perf;
+  auto inprocess = start_inprocess(options, file, signals, sink);
+  if (!inprocess) return perf;
+  inprocess->notes.push_back("recorded from inside the program, because perf is not to be had: " + perf.error());
+  return inprocess;
+}
+
 }  // namespace
 
 int record(const RecordOptions& options) {
@@ -337,47 +420,45 @@ int record(const RecordOptions& options) {
   if (const auto wrong = wrong_options(options)) return fail(*wrong, with_command);
 
   EndSignals signals;
-  std::optional<Command> command;
+  std::string file;
   if (with_command) {
-    if (const auto missing = missing_command(options.command[0])) return fail(*missing, true);
-    auto forked = Command::fork_waiting(options.command, signals);
-    if (!forked) return fail(forked.error(), true);
-    command.emplace(std::move(*forked));
+    auto found = find_command(options.command[0]);
+    if (!found) return fail(found.error(), true);
+    file = std::move(*found);
   }
 
   ProfileSink sink;
-  collect::perf::SessionOptions session_options;
-  session_options.frequency_hz = options.frequency_hz;
-  session_options.command = with_command ? command->pid() : 0;
-  session_options.pids.assign(options.pids.begin(), options.pids.end());
-  session_options.all = options.all;
-  session_options.stop_threads = options.stop_for_other_stacks;
   const uint64_t start_ns = monotonic_ns();
-  auto session = Session::start(session_options, [&sink](const collect::Trace& trace) { sink.add(trace); });
-  if (!session) return fail(session.error(), with_command);
-  if (auto opened = sink.open(options.output, (*session)->period_ns()); !opened) {
+  auto started =
+      start_collector(options, file, signals, [&sink](const collect::Trace& trace) { sink.add(trace); });
+  if (!started) return fail(started.error(), with_command);
+  Collector& collector = *started->collector;
+  std::optional<Command>& command = started->command;
+  if (auto opened = sink.open(options.output, collector.period_ns()); !opened) {
     return fail(opened.error(), with_command);
   }
 
   if (with_command) {
     if (const int error = command->release(); error != 0) {
-      (*session)->stop();
+      collector.stop();
       return fail("cannot run '" + options.command[0] + "': " + std::strerror(error), true);
     }
   }
   Progress progress;
-  Outcome outcome = wait_for_end(options, command ? &*command : nullptr, **session, signals, progress);
-  (*session)->stop();
-  const SessionCounters counters = (*session)->counters();
+  Outcome outcome = wait_for_end(options, command ? &*command : nullptr, collector, signals, progress);
+  if (command && !outcome.command_cpu_ns) outcome.command_cpu_ns = cpu_ns_of(command->pid());
+  collector.stop();
+  const Counters counters = collector.counters();
 
   profile::Totals totals;
-  totals.lost = counters.lost() + sink.dropped();
+  totals.lost = counters.lost + sink.dropped();
   totals.duration_ns = monotonic_ns() - start_ns;
-  totals.cpu_used_ns = counters.cpu_used_ns;
-  totals.clew_cpu_ns = own_cpu_ns();
-  totals.collector = "perf";
+  totals.cpu_used_ns = counters.cpu_used_ns.value_or(outcome.command_cpu_ns.value_or(0));
+  totals.clew_cpu_ns = own_cpu_ns() + counters.overhead_ns;
+  totals.collector = started->name;
   totals.command = joined(options.command);
-  totals.notes = (*session)->notes();
+  totals.notes = std::move(started->notes);
+  std::ranges::copy(collector.notes(), std::back_inserter(totals.notes));
 
   std::atomic<bool> written = false;
   std::thread ticker;
@@ -401,7 +482,8 @@ int record(const RecordOptions& options) {
     return fail(profile.error(), with_command);
   }
   if (command && outcome.command_runs) {  // the time was up: the command goes on, and clew ends with it
-    outcome.status = exit_status(ended_status(command->pid(), **session, 0).value_or(0));
+    const auto end = ended(command->pid(), collector, 0);
+    outcome.status = end ? exit_status(end->status) : 0;
   }
   return outcome.status;
 }

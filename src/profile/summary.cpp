@@ -111,7 +111,8 @@ std::string cpu_time(const Profile& profile, const Counts& counts) {
   if (totals.cpu_used_ns > 0) {
     text += fmt::format("CPU time: {:.2f} s used, {:.2f} s of it sampled ({})\n", seconds(totals.cpu_used_ns),
                         seconds(counts.cpu_sampled_ns), percent(counts.cpu_sampled_ns, totals.cpu_used_ns));
-    if (static_cast<double>(counts.cpu_sampled_ns) < kMostSampled * static_cast<double>(totals.cpu_used_ns))
+    if (totals.collector == "perf" &&
+        static_cast<double>(counts.cpu_sampled_ns) < kMostSampled * static_cast<double>(totals.cpu_used_ns))
       text += "  time in the kernel gives no samples at perf_event_paranoid 2\n";
   } else {
     text += fmt::format("CPU time: {:.2f} s sampled\n", seconds(counts.cpu_sampled_ns));

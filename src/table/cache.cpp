@@ -15,9 +15,7 @@
 #include "table/table.hpp"
 
 namespace clew::table {
-namespace {
 
-/// Where tables are kept; nothing where no directory is known.
 std::optional<std::string> cache_directory() {
   const auto variable = [](const char* name) -> std::optional<std::string> {
     const char* value = std::getenv(name);
@@ -36,6 +34,8 @@ bool make_directories(const std::string& path) {
   }
   return mkdir(path.c_str(), 0700) == 0 || errno == EEXIST;
 }
+
+namespace {
 
 /// Whether the cached table is of this very file: a build-id alone can be forged.
 bool is_of(const Table& table, elf::Image& image, elf::Image* debug) {

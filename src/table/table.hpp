@@ -76,6 +76,11 @@ Result<std::shared_ptr<const Table>> compile(elf::Image& image, Report* report =
 Result<std::shared_ptr<const Table>> load_or_compile(elf::Image& image, Report* report = nullptr,
                                                      elf::Image* debug = nullptr);
 
+/// Where tables are kept, nothing where no directory is known.
+std::optional<std::string> cache_directory();
+/// Makes a directory and those above it, for this user alone; true if it is there now.
+bool make_directories(const std::string& path);
+
 /// A hash of the sections that a table of this file is compiled from.
 uint64_t source_hash(elf::Image& image, elf::Image* debug = nullptr);
 

@@ -179,7 +179,6 @@ void Session::drain() {
     const size_t wanted = wanted_size_.load(std::memory_order_relaxed);
     if (wanted != events_.size_index()) {
       events_.switch_to(wanted);
-      size_switches_.fetch_add(1, std::memory_order_relaxed);
       confirm_at_ns_ = now_ns + kConfirmNs;
     } else if (confirm_at_ns_ != 0 && now_ns >= confirm_at_ns_) {
       events_.confirm_switch();
@@ -199,21 +198,14 @@ void Session::unwind() {
   tree_notes_ = unwinder_.tree().take_notes();
 }
 
-SessionCounters Session::counters() const {
+Counters Session::counters() const {
   if (stopped_) return final_;
   const UnwindCounters& from = unwinder_.counters();
-  SessionCounters counters;
+  Counters counters;
   counters.samples = from.samples.load(std::memory_order_relaxed);
   counters.complete = from.complete.load(std::memory_order_relaxed);
-  counters.lost_in_kernel = from.lost.load(std::memory_order_relaxed);
-  counters.lost_in_queue = lost_in_queue_.load(std::memory_order_relaxed);
-  counters.throttled = from.throttled.load(std::memory_order_relaxed);
-  counters.malformed =
-      malformed_.load(std::memory_order_relaxed) + from.unknown.load(std::memory_order_relaxed);
-  counters.late = from.late.load(std::memory_order_relaxed);
-  counters.walk_ns = from.walk_ns.load(std::memory_order_relaxed);
-  counters.size_switches = size_switches_.load(std::memory_order_relaxed);
-  counters.stack_bytes = kStackSizes[wanted_size_.load(std::memory_order_relaxed)];
+  counters.lost =
+      from.lost.load(std::memory_order_relaxed) + lost_in_queue_.load(std::memory_order_relaxed);
   return counters;
 }
 
@@ -228,7 +220,9 @@ void Session::stop() {
   final_ = counters();
   final_.cpu_used_ns = adopt_all_ ? machine_cpu_ns() - machine_cpu_before_ns_ : events_.cpu_time_ns();
   // LOST records are written only when a later record fits; the kernel's own count misses none.
-  final_.lost_in_kernel = std::max(final_.lost_in_kernel, events_.kernel_lost());
+  const uint64_t in_kernel =
+      std::max(unwinder_.counters().lost.load(std::memory_order_relaxed), events_.kernel_lost());
+  final_.lost = in_kernel + lost_in_queue_.load(std::memory_order_relaxed);
   stopped_ = true;
 }
 
@@ -241,9 +235,11 @@ std::vector<std::string> Session::notes() const {
   if (stopper_ && !stopper_->problem().empty()) {
     notes.push_back("threads with several stacks could not be stopped to read them: " + stopper_->problem());
   }
-  add(final_.throttled, " times the kernel paused sampling (kernel.perf_cpu_time_max_percent)");
-  add(final_.lost_in_queue, " samples were dropped because unwinding did not keep up");
-  add(final_.malformed, " records of the kernel were not understood");
+  const UnwindCounters& from = unwinder_.counters();
+  add(from.throttled.load(std::memory_order_relaxed), " times the kernel paused sampling (kernel.perf_cpu_time_max_percent)");
+  add(lost_in_queue_.load(std::memory_order_relaxed), " samples were dropped because unwinding did not keep up");
+  add(malformed_.load(std::memory_order_relaxed) + from.unknown.load(std::memory_order_relaxed),
+      " records of the kernel were not understood");
   return notes;
 }
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "clew/result.hpp"
+#include "collect/collector.hpp"
 #include "collect/perf/event_set.hpp"
 #include "collect/perf/round_queue.hpp"
 #include "collect/perf/stop_sampler.hpp"
@@ -36,38 +37,18 @@ struct SessionOptions {
   size_t queue_bytes = size_t{128} << 20;
 };
 
-struct SessionCounters {
-  uint64_t samples = 0;
-  uint64_t complete = 0;
-  uint64_t lost_in_kernel = 0;  // the ring was full
-  uint64_t lost_in_queue = 0;   // the unwind thread did not keep up
-  uint64_t throttled = 0;
-  uint64_t malformed = 0;
-  uint64_t late = 0;
-  uint64_t cpu_used_ns = 0;  // of the targets, user and kernel
-  uint64_t walk_ns = 0;      // CPU time of unwinding alone
-  uint64_t size_switches = 0;
-  uint32_t stack_bytes = 0;  // copied with a sample at present
-
-  uint64_t lost() const { return lost_in_kernel + lost_in_queue; }
-};
-
-class Session {
+class Session final : public Collector {
  public:
   /// Opens the events and starts both threads. `sink` is called on the unwind thread.
   static Result<std::unique_ptr<Session>> start(const SessionOptions& options, Sink sink);
-  ~Session();
+  ~Session() override;
 
-  /// Switches sampling off, unwinds what was recorded, ends the threads. May be called again.
-  void stop();
-  /// The wait status of a child of this process that tracing reaped.
-  std::optional<int> reaped(pid_t pid) { return stopper_ ? stopper_->reaped(pid) : std::nullopt; }
-  /// Whether there may be time in the kernel that no sample shows.
-  bool user_only() const { return !events_.with_callchain(); }
-  SessionCounters counters() const;
-  uint64_t period_ns() const { return period_ns_; }
-  /// What the user should know, one line each; complete after stop().
-  std::vector<std::string> notes() const;
+  /// Switches sampling off, unwinds what was recorded, ends the threads.
+  void stop() override;
+  std::optional<int> reaped(pid_t pid) override { return stopper_ ? stopper_->reaped(pid) : std::nullopt; }
+  Counters counters() const override;
+  uint64_t period_ns() const override { return period_ns_; }
+  std::vector<std::string> notes() const override;
 
  private:
   Session(const SessionOptions& options, EventSet events, Sink sink);
@@ -88,12 +69,11 @@ class Session {
   std::atomic<bool> stopping_ = false;
   std::atomic<uint64_t> lost_in_queue_ = 0;
   std::atomic<uint64_t> malformed_ = 0;
-  std::atomic<uint64_t> size_switches_ = 0;
   std::atomic<size_t> wanted_size_;
   uint64_t busy_until_ns_ =
       0;  // side-band records came a moment ago: look often, processes may be short-lived
   uint64_t confirm_at_ns_ = 0;  // when the last switch of sizes is repeated
-  SessionCounters final_ = {};
+  Counters final_ = {};
   bool stopped_ = false;
   std::vector<std::string> tree_notes_;
   std::thread drain_thread_;

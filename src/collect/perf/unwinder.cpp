@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 
 namespace clew::collect::perf {
 
@@ -16,12 +15,6 @@ constexpr uint64_t kStopNoLongerNs =
     10'000'000'000;  // a thread is let go when stopping it was of no use for so long
 constexpr size_t kMostFrames = 8192;
 constexpr uint64_t kKernelChainLimit = 127;  // kernel.perf_event_max_stack unless it was changed
-
-uint64_t thread_cpu_ns() {
-  timespec now = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
 
 }  // namespace
 
@@ -82,8 +75,6 @@ void Unwinder::use_until(uint64_t time_ns) {
   size_t used = 0;
   while (used < pending_.size() && pending_[used].time_ns <= time_ns) {
     const Pending& pending = pending_[used++];
-    if (pending.time_ns < used_until_ns_) counters_.late.fetch_add(1, std::memory_order_relaxed);
-    used_until_ns_ = std::max(used_until_ns_, pending.time_ns);
     use(pending);
     if (--pending.round->unread == 0) release(pending.round);
   }
@@ -258,7 +249,6 @@ bool Unwinder::stopped_sample(pid_t pid, pid_t tid, uint64_t time_ns, uint64_t w
 }
 
 void Unwinder::unwind_user(const Sample& sample, Process& process, Trace& trace) {
-  const uint64_t before_ns = thread_cpu_ns();
   const pid_t pid = trace.pid;
   target_.set(pid, process.space.get(), sample);
   const unwind::Registers registers = target_.registers();
@@ -303,7 +293,6 @@ void Unwinder::unwind_user(const Sample& sample, Process& process, Trace& trace)
 
   trace.end = result.end;
   for (size_t i = 0; i < result.frames; ++i) frames_.push_back({walked_[i], target_.mapping(walked_[i].pc)});
-  counters_.walk_ns.fetch_add(thread_cpu_ns() - before_ns, std::memory_order_relaxed);
 }
 
 }  // namespace clew::collect::perf

@@ -34,8 +34,6 @@ struct UnwindCounters {
   std::atomic<uint64_t> lost = 0;       // by LOST records
   std::atomic<uint64_t> throttled = 0;  // times that the kernel paused sampling
   std::atomic<uint64_t> unknown = 0;    // records of a form that was not understood
-  std::atomic<uint64_t> walk_ns = 0;    // CPU time of the walks alone
-  std::atomic<uint64_t> late = 0;       // records that came after younger ones had been used
 };
 
 class Unwinder {
@@ -106,7 +104,6 @@ class Unwinder {
   std::vector<Pending> pending_;
   std::unordered_map<uint64_t, process::Mapping> opened_;  // mappings of records that wait for their turn
   uint64_t order_ = 0;
-  uint64_t used_until_ns_ = 0;
   std::unordered_map<pid_t, uint64_t> refreshed_at_ns_;
   std::set<pid_t> starting_;  // an exec was seen, its mappings not yet
 

@@ -1,0 +1,60 @@
+// One sample: unwind, write, go on.
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <ctime>
+
+#include "agent/agent.hpp"
+#include "agent/process_ring.hpp"
+#include "clew/unwind.h"
+#include "unwind/local/memory.hpp"
+
+namespace clew::agent {
+namespace {
+
+using unwind::local::system_call;
+
+uint64_t monotonic_ns() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+/// Killed, the recorder could not tell the agents to stop.
+bool recorder_is_gone() { return system_call(SYS_kill, config.recorder, 0, 0, 0) == -ESRCH; }
+
+}  // namespace
+
+extern "C" __attribute__((visibility("hidden"))) void clew_agent_sample(Thread* thread,
+                                                                        const siginfo_t* info,
+                                                                        void* ucontext) {
+  const uint64_t begin_ns = monotonic_ns();
+  bool never = false;
+  RingHeader* to = ring(never);
+  if (to == nullptr) {
+    if (never) disarm(thread);
+    repeat_interrupted_call(ucontext);
+    return;
+  }
+  if (to->stop.load(std::memory_order_relaxed) != 0) {
+    disarm(thread);
+  } else {
+    const clew_trace trace = clew_unwind_ucontext(ucontext, thread->frames, kMostFrames);
+    write_new_mappings(thread->frames, trace.frames);
+    SampleHead head = {.time_ns = begin_ns,
+                       .tid = static_cast<uint32_t>(thread->tid),
+                       .periods = 1 + static_cast<uint32_t>(info->si_overrun),
+                       .end = trace.end,
+                       .comm = {}};
+    system_call(SYS_prctl, PR_GET_NAME, reinterpret_cast<long>(head.comm), 0, 0);
+    const uint64_t dropped = to->dropped.load(std::memory_order_relaxed);
+    write_sample(head, thread->frames, trace.frames);
+    if (to->dropped.load(std::memory_order_relaxed) != dropped && recorder_is_gone()) disarm(thread);
+  }
+  if (!repeat_interrupted_call(ucontext)) to->calls_interrupted.fetch_add(1, std::memory_order_relaxed);
+  to->handler_ns.fetch_add(monotonic_ns() - begin_ns, std::memory_order_relaxed);
+}
+
+}  // namespace clew::agent

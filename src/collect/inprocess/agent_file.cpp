@@ -1,0 +1,104 @@
+#include "collect/inprocess/agent_file.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "table/table.hpp"
+
+#ifdef CLEW_WITH_AGENT
+extern "C" const std::byte clew_agent_image[], clew_agent_image_end[];
+#endif
+
+namespace clew::collect::inprocess {
+
+namespace {
+
+std::span<const std::byte> image() {
+#ifdef CLEW_WITH_AGENT
+  return {clew_agent_image, clew_agent_image_end};
+#else
+  return {};
+#endif
+}
+
+bool write_all(int fd, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+  return true;
+}
+
+/// Whether the file is a regular one of this user's with just these bytes.
+bool holds(const std::string& path, std::span<const std::byte> bytes) {
+  const process::UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat status = {};
+  if (!fd || fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode) || status.st_uid != geteuid() ||
+      static_cast<size_t>(status.st_size) != bytes.size()) {
+    return false;
+  }
+  std::vector<std::byte> found(bytes.size());
+  return read(fd.get(), found.data(), found.size()) == static_cast<ssize_t>(found.size()) &&
+         std::ranges::equal(found, bytes);
+}
+
+uint64_t hash_of(std::span<const std::byte> bytes) {  // FNV-1a
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const std::byte byte : bytes) hash = (hash ^ static_cast<uint64_t>(byte)) * 0x100000001b3;
+  return hash;
+}
+
+/// LD_PRELOAD separates by spaces and colons.
+bool can_be_preloaded(const std::string& path) { return path.find_first_of(" :") == std::string::npos; }
+
+std::optional<std::string> in_cache(std::span<const std::byte> bytes) {
+  const auto directory = table::cache_directory();
+  if (!directory || !can_be_preloaded(*directory) || !table::make_directories(*directory)) return std::nullopt;
+  char name[40];
+  std::snprintf(name, sizeof name, "/agent-%016llx.so", static_cast<unsigned long long>(hash_of(bytes)));
+  const std::string path = *directory + name;
+  if (holds(path, bytes)) return path;
+  std::string temporary = path + ".XXXXXX";
+  const process::UniqueFd fd(mkostemp(temporary.data(), O_CLOEXEC));
+  if (!fd) return std::nullopt;
+  if (!write_all(fd.get(), bytes) || fchmod(fd.get(), 0755) != 0 ||
+      rename(temporary.c_str(), path.c_str()) != 0) {
+    unlink(temporary.c_str());
+    return std::nullopt;
+  }
+  return path;
+}
+
+}  // namespace
+
+Result<AgentFile> agent_file() {
+  const auto bytes = image();
+  if (bytes.empty()) return Error{"this build of clew has no in-process agent (it is built with a sanitizer)"};
+  AgentFile file;
+  if (auto cached = in_cache(bytes)) {
+    file.path = std::move(*cached);
+    return file;
+  }
+  file.memory = process::UniqueFd(memfd_create("clew-agent", 0));
+  if (!file.memory || !write_all(file.memory.get(), bytes)) {
+    return Error{std::string("cannot write the in-process agent anywhere: ") + std::strerror(errno) +
+                 "; set CLEW_CACHE_DIR to a directory that can be written"};
+  }
+  file.path = "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(file.memory.get());
+  return file;
+}
+
+}  // namespace clew::collect::inprocess
