@@ -3,7 +3,9 @@
 // thread and writes the sample into the process's ring (ring.hpp).
 //
 // The handler runs on a stack of its own with all signals blocked: a program's handlers never run on that
-// stack, and the program's stacks need to hold nothing but what the kernel puts there.
+// stack, and the program's stacks need to hold nothing but what the kernel puts there. No system call fails
+// with EINTR for it: on x86 (since Linux 5.9, POSIX_CPU_TIMERS_TASK_WORK) the kernel looks whether a timer of
+// CPU time has expired on its way back to the program, when a call is over.
 #pragma once
 
 #include <signal.h>
@@ -55,12 +57,8 @@ extern "C" void clew_agent_sample(Thread* thread, const siginfo_t* info, void* u
 /// The signal was not the agent's timer: what the program wants done with it.
 extern "C" void clew_agent_forward(int signal, siginfo_t* info, void* ucontext);
 
-/// Makes a system call that failed with EINTR because of the sample's signal begin again, where the kernel
-/// never does so by itself. True unless it fails with EINTR all the same. Async-signal-safe.
-bool repeat_interrupted_call(void* ucontext);
-
 }  // namespace clew::agent
 
 /// The calling thread, null while it is not sampled.
-extern "C" __attribute__((visibility("hidden"), tls_model("initial-exec"))) __thread clew::agent::Thread*
-    clew_agent_thread;
+extern "C" __attribute__((visibility("hidden"),
+                          tls_model("initial-exec"))) __thread clew::agent::Thread* clew_agent_thread;

@@ -24,7 +24,7 @@ namespace {
 using unwind::local::system_call;
 
 constexpr size_t kMostMappings = 4096;
-constexpr size_t kMostChecks = 16;         // libraries of one sample asked whether they are still the same
+constexpr size_t kMostChecks = 16;          // libraries of one sample asked whether they are still the same
 constexpr uint64_t kReadMappingsRest = 50;  // mappings are read again no sooner than after so many times as
                                             // the last time took
 
@@ -110,7 +110,8 @@ RingHeader* open_ring(bool& never) {
   const size_t bytes = kRingPage + ring_bytes;
   void* mapped = MAP_FAILED;
   if (take_room(static_cast<int>(fd), bytes)) {
-    const long at = system_call(SYS_mmap, 0, static_cast<long>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    const long at =
+        system_call(SYS_mmap, 0, static_cast<long>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at >= 0 || at < -4095) mapped = reinterpret_cast<void*>(at);
   }
   system_call(SYS_close, fd, 0, 0, 0);
@@ -188,8 +189,8 @@ void use_line(RingHeader& ring, ToldList& list, const char* line, const char* en
 
 void read_mappings(RingHeader& ring, ToldList& list) {
   list.count = 0;
-  const long fd = system_call(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/maps"),
-                              O_RDONLY | O_CLOEXEC, 0);
+  const long fd =
+      system_call(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/maps"), O_RDONLY | O_CLOEXEC, 0);
   if (fd < 0) return;
   char buffer[2 * kMostPath];
   size_t held = 0;
@@ -239,7 +240,8 @@ bool all_told(const ToldList* list, const clew_frame* frames, size_t count) {
 
 bool prepare_ring() {
   const long cpus = std::max(1L, sysconf(_SC_NPROCESSORS_ONLN));
-  ring_bytes = std::bit_ceil(std::clamp<size_t>(static_cast<size_t>(cpus) << 16, ring_bytes, size_t{16} << 20));
+  ring_bytes =
+      std::bit_ceil(std::clamp<size_t>(static_cast<size_t>(cpus) << 16, ring_bytes, size_t{16} << 20));
   void* memory = mmap(nullptr, sizeof(State), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return false;
   if (madvise(memory, sizeof(State), MADV_WIPEONFORK) != 0) {

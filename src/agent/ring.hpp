@@ -3,8 +3,8 @@
 //
 //   one page: RingHeader | data: records, each at a multiple of 8 bytes, none across the end
 //
-// Writers take room by moving `head`, fill it in, and store the record's size last. The recorder reads records
-// as long as their size is there, sets what it has read to zero, and moves `tail`.
+// Writers take room by moving `head`, fill it in, and store the record's size last. The recorder reads
+// records as long as their size is there, sets what it has read to zero, and moves `tail`.
 #pragma once
 
 #include <atomic>
@@ -17,7 +17,7 @@ constexpr uint64_t kRingMagic = 0x31676e69'7277656c;  // "lewring1"
 constexpr size_t kRingPage = 4096;
 constexpr size_t kMostFrames = 8192;
 constexpr size_t kMostPath = 4096;
-constexpr int kSampleSignal = 64;  // the last one: all others are delivered before it
+constexpr int kSampleSignal = 64;                      // the last one: all others are delivered before it
 constexpr const char* kConfigVariable = "CLEW_AGENT";  // DIRECTORY:RECORDER'S PID:PERIOD IN NS
 
 struct RingHeader {
@@ -30,7 +30,6 @@ struct RingHeader {
   std::atomic<uint32_t> stop;                 // by the recorder: sample no longer
   alignas(64) std::atomic<uint64_t> dropped;  // samples without room
   std::atomic<uint64_t> handler_ns;           // time spent in the agent's handler
-  std::atomic<uint64_t> calls_interrupted;    // system calls that failed with EINTR and were not repeated
   std::atomic<uint64_t> threads_without_timer;
 };
 static_assert(sizeof(RingHeader) <= kRingPage);

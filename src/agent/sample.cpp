@@ -27,15 +27,13 @@ bool recorder_is_gone() { return system_call(SYS_kill, config.recorder, 0, 0, 0)
 
 }  // namespace
 
-extern "C" __attribute__((visibility("hidden"))) void clew_agent_sample(Thread* thread,
-                                                                        const siginfo_t* info,
+extern "C" __attribute__((visibility("hidden"))) void clew_agent_sample(Thread* thread, const siginfo_t* info,
                                                                         void* ucontext) {
   const uint64_t begin_ns = monotonic_ns();
   bool never = false;
   RingHeader* to = ring(never);
   if (to == nullptr) {
     if (never) disarm(thread);
-    repeat_interrupted_call(ucontext);
     return;
   }
   if (to->stop.load(std::memory_order_relaxed) != 0) {
@@ -53,7 +51,6 @@ extern "C" __attribute__((visibility("hidden"))) void clew_agent_sample(Thread* 
     write_sample(head, thread->frames, trace.frames);
     if (to->dropped.load(std::memory_order_relaxed) != dropped && recorder_is_gone()) disarm(thread);
   }
-  if (!repeat_interrupted_call(ucontext)) to->calls_interrupted.fetch_add(1, std::memory_order_relaxed);
   to->handler_ns.fetch_add(monotonic_ns() - begin_ns, std::memory_order_relaxed);
 }
 

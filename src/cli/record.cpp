@@ -409,7 +409,8 @@ Result<Started> start_collector(const RecordOptions& options, const std::string&
   if (perf || options.collector == "perf" || options.command.empty()) return perf;
   auto inprocess = start_inprocess(options, file, signals, sink);
   if (!inprocess) return perf;
-  inprocess->notes.push_back("recorded from inside the program, because perf is not to be had: " + perf.error());
+  inprocess->notes.push_back("recorded from inside the program, because perf is not to be had: " +
+                             perf.error());
   return inprocess;
 }
 

@@ -14,8 +14,9 @@ struct Counters {
   uint64_t samples = 0;
   uint64_t complete = 0;
   uint64_t lost = 0;
-  std::optional<uint64_t> cpu_used_ns;  // of the targets, user and kernel; nothing where the collector cannot tell
-  uint64_t overhead_ns = 0;             // CPU time spent in the targets
+  std::optional<uint64_t>
+      cpu_used_ns;           // of the targets, user and kernel; nothing where the collector cannot tell
+  uint64_t overhead_ns = 0;  // CPU time spent in the targets
 };
 
 class Collector {

@@ -2,6 +2,7 @@
 // file), written to a temporary file and renamed into place, so that a reader sees a whole table or none; a
 // damaged one fails its checksum and is made anew.
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -47,7 +48,14 @@ bool is_of(const Table& table, elf::Image& image, elf::Image* debug) {
          header.source_hash == source_hash(image, debug);
 }
 
+/// A file past the process's limit is a signal, which kills it.
+bool may_write(size_t bytes) {
+  rlimit limit = {};
+  return getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes <= limit.rlim_cur;
+}
+
 void store(const Table& table, const std::string& path) {
+  if (!may_write(table.bytes().size())) return;
   const size_t slash = path.rfind('/');
   if (!make_directories(path.substr(0, slash))) return;
   std::string temporary = path + ".XXXXXX";

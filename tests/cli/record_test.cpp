@@ -1,5 +1,4 @@
-// clew record as an ordinary user runs it: in a child process without privileges, on programs compiled here
-// whose chains are known from their source.
+// clew record with the perf collector.
 #include <fcntl.h>
 #include <grp.h>
 #include <gtest/gtest.h>
@@ -25,140 +24,20 @@
 #include <thread>
 #include <vector>
 
-#include "cli/cli.hpp"
+#include "cli/record_fixture.hpp"
 #include "collect/perf/perf_event.hpp"
 #include "profile/profile.hpp"
 
 namespace clew::cli {
 namespace {
 
-constexpr uid_t kNobody = 65534;
-
-std::string contents(const std::string& path) {
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-struct Ran {
-  int status = -1;  // as a shell gives it
-  std::string out, err;
-};
-
-class Record : public testing::Test {
+class Record : public RecordTest {
  protected:
   void SetUp() override {
     if (const auto rights = collect::perf::probe_rights(false); !rights) GTEST_SKIP() << rights.error();
-    std::string name = (std::filesystem::temp_directory_path() / "clew-record-XXXXXX").string();
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    chmod(folder_.c_str(), 0777);
+    RecordTest::SetUp();
   }
-  void TearDown() override {
-    std::error_code ignored;
-    if (!folder_.empty()) std::filesystem::remove_all(folder_, ignored);
-  }
-
-  /// Starts `clew WORDS...` in the test's folder as an ordinary user; `before` runs in the child first.
-  pid_t start(const std::vector<std::string>& words, const std::function<void()>& before = {}) {
-    const pid_t child = fork();
-    if (child != 0) return child;
-    const int out = open(path("out").c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0644);
-    const int err = open(path("err").c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0644);
-    dup2(out, 1);
-    dup2(err, 2);
-    if (geteuid() == 0) {
-      if (setgroups(0, nullptr) != 0 || setresgid(kNobody, kNobody, kNobody) != 0 ||
-          setresuid(kNobody, kNobody, kNobody) != 0) {
-        _exit(99);
-      }
-      prctl(PR_SET_DUMPABLE, 1);  // as after an exec of the real program
-    }
-    setenv("CLEW_CACHE_DIR", path("cache").c_str(), 1);
-    if (chdir(folder_.c_str()) != 0) _exit(99);
-    if (before) before();
-    std::vector<std::string> copies = words;
-    copies.insert(copies.begin(), "clew");
-    std::vector<char*> argv;
-    for (std::string& word : copies) argv.push_back(word.data());
-    _exit(run(static_cast<int>(argv.size()), argv.data()));
-  }
-
-  Ran wait_for(pid_t child) {
-    Ran ran;
-    int status = 0;
-    waitpid(child, &status, 0);
-    ran.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    ran.out = contents(path("out"));
-    ran.err = contents(path("err"));
-    return ran;
-  }
-
-  Ran clew(const std::vector<std::string>& words, const std::function<void()>& before = {}) {
-    return wait_for(start(words, before));
-  }
-
-  /// Compiles a C program into the test's folder.
-  std::string compile(const std::string& name, const std::string& source, const std::string& flags = "-O1") {
-    std::ofstream(path(name + ".c")) << source;
-    const std::string command = "cc -g -fomit-frame-pointer -fno-optimize-sibling-calls " + flags + " -o " +
-                                path(name) + " " + path(name + ".c");
-    EXPECT_EQ(std::system(command.c_str()), 0) << command;
-    return path(name);
-  }
-
-  std::string path(const std::string& name) const { return folder_ + "/" + name; }
-
-  profile::Profile recording() {
-    auto profile = profile::read(path("clew.otlp.zst"));
-    EXPECT_TRUE(profile) << (profile ? "" : profile.error());
-    return profile ? std::move(*profile) : profile::Profile();
-  }
-
-  std::string folder_;
 };
-
-/// Function names of a sample, root first, joined by ';'.
-std::string chain(const profile::Profile& profile, const profile::ReadSample& sample) {
-  std::string text;
-  const std::vector<uint32_t>& stack = profile.stacks[sample.stack];
-  for (auto location = stack.rbegin(); location != stack.rend(); ++location) {
-    const auto& lines = profile.locations[*location].lines;
-    for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
-      text += (text.empty() ? "" : ";") + profile.strings[line->function];
-    }
-  }
-  return text;
-}
-
-size_t count(const profile::Profile& profile, const std::function<bool(const profile::ReadSample&)>& is) {
-  return static_cast<size_t>(std::ranges::count_if(profile.samples, is));
-}
-
-size_t incomplete(const profile::Profile& profile) {
-  return count(profile, [](const auto& sample) { return sample.end != CLEW_END_ROOT; });
-}
-
-constexpr const char* kSpin = R"(
-#include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
-#include <sys/wait.h>
-#include <pthread.h>
-#include <signal.h>
-#include <string.h>
-static volatile unsigned long sink;
-/* Burns CPU time of this thread, ms. */
-__attribute__((noinline)) void spin(long ms) {
-  struct timespec start, now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start);
-  do {
-    for (int i = 0; i < 20000; i++) sink += i;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  } while ((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 < ms);
-}
-)";
 
 TEST_F(Record, EveryStackOfAProgramReachesItsRoot) {
   const std::string program = compile("known", std::string(kSpin) + R"(
@@ -244,34 +123,14 @@ TEST_F(Record, OptionsThatMakeNoSense) {
   EXPECT_EQ(std::ranges::count(gone.err, '\n'), 1) << gone.err;
 }
 
-/// From here on perf_event_open fails as at kernel.perf_event_paranoid 3.
-void forbid_perf() {
-  sock_filter filter[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_perf_event_open, 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EACCES),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog program = {.len = std::size(filter), .filter = filter};
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
-      prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
-    _exit(99);
-  }
-}
-
 TEST_F(Record, WherePerfIsForbiddenItSaysWhatToDo) {
-  const Ran ran = clew({"record", "--", "touch", "ran"}, forbid_perf);
+  const Ran ran = clew({"record", "--collector", "perf", "--", "touch", "ran"}, forbid_perf);
   EXPECT_EQ(ran.status, 125);
   EXPECT_EQ(std::ranges::count(ran.err, '\n'), 1) << ran.err;
   EXPECT_NE(ran.err.find("perf_event_paranoid"), std::string::npos) << ran.err;
   EXPECT_NE(ran.err.find("sysctl"), std::string::npos) << ran.err;
   EXPECT_FALSE(std::filesystem::exists(path("ran")));
   EXPECT_FALSE(std::filesystem::exists(path("clew.otlp.zst")));
-}
-
-/// Waits, without end but the test's own, until a file is there.
-void wait_for_file(const std::string& name) {
-  while (!std::filesystem::exists(name)) std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
 
 TEST_F(Record, AnInterruptEndsTheCommandAndKeepsTheRecording) {

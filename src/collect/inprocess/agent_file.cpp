@@ -66,7 +66,8 @@ bool can_be_preloaded(const std::string& path) { return path.find_first_of(" :")
 
 std::optional<std::string> in_cache(std::span<const std::byte> bytes) {
   const auto directory = table::cache_directory();
-  if (!directory || !can_be_preloaded(*directory) || !table::make_directories(*directory)) return std::nullopt;
+  if (!directory || !can_be_preloaded(*directory) || !table::make_directories(*directory))
+    return std::nullopt;
   char name[40];
   std::snprintf(name, sizeof name, "/agent-%016llx.so", static_cast<unsigned long long>(hash_of(bytes)));
   const std::string path = *directory + name;
@@ -86,7 +87,8 @@ std::optional<std::string> in_cache(std::span<const std::byte> bytes) {
 
 Result<AgentFile> agent_file() {
   const auto bytes = image();
-  if (bytes.empty()) return Error{"this build of clew has no in-process agent (it is built with a sanitizer)"};
+  if (bytes.empty())
+    return Error{"this build of clew has no in-process agent (it is built with a sanitizer)"};
   AgentFile file;
   if (auto cached = in_cache(bytes)) {
     file.path = std::move(*cached);

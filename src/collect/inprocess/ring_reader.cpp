@@ -84,7 +84,8 @@ bool parse_sample(std::span<const std::byte> bytes, std::vector<clew_frame>& fra
 }  // namespace
 
 Result<RingReader> RingReader::open(int directory, const std::string& name) {
-  process::UniqueFd fd(openat(directory, name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
+  process::UniqueFd fd(
+      openat(directory, name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
   struct stat status = {};
   if (!fd || fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return Error{"not a ring"};
   uint64_t magic = 0, bytes = 0;
@@ -145,7 +146,6 @@ RingReader::Counts RingReader::counts() const {
   Counts counts;
   read_at(fd_.get(), offsetof(RingHeader, dropped), counts.dropped);
   read_at(fd_.get(), offsetof(RingHeader, handler_ns), counts.handler_ns);
-  read_at(fd_.get(), offsetof(RingHeader, calls_interrupted), counts.calls_interrupted);
   read_at(fd_.get(), offsetof(RingHeader, threads_without_timer), counts.threads_without_timer);
   return counts;
 }

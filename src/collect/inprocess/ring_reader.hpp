@@ -40,13 +40,14 @@ class RingReader {
   void stop() const;
 
   struct Counts {
-    uint64_t dropped = 0, handler_ns = 0, calls_interrupted = 0, threads_without_timer = 0;
+    uint64_t dropped = 0, handler_ns = 0, threads_without_timer = 0;
   };
   Counts counts() const;
   uint64_t malformed() const { return malformed_; }
 
  private:
-  RingReader(process::UniqueFd fd, pid_t pid, uint64_t bytes) : fd_(std::move(fd)), pid_(pid), bytes_(bytes) {}
+  RingReader(process::UniqueFd fd, pid_t pid, uint64_t bytes)
+      : fd_(std::move(fd)), pid_(pid), bytes_(bytes) {}
 
   process::UniqueFd fd_;
   pid_t pid_;

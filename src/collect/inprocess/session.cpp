@@ -71,7 +71,8 @@ std::optional<pid_t> owner_of(std::string_view name) {
   name.remove_prefix(kPrefix.size());
   pid_t pid = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
-  if (error != std::errc() || pid <= 0 || end == name.data() + name.size() || *end != '-') return std::nullopt;
+  if (error != std::errc() || pid <= 0 || end == name.data() + name.size() || *end != '-')
+    return std::nullopt;
   return pid;
 }
 
@@ -92,7 +93,8 @@ void remove_leftovers(const std::string& parent) {
 
 /// In memory rather than on a disk, where there is the choice. Agents get the path between colons.
 Result<std::string> make_directory() {
-  for (const char* parent : std::array<const char*, 4>{"/dev/shm", std::getenv("XDG_RUNTIME_DIR"), std::getenv("TMPDIR"), "/tmp"}) {
+  for (const char* parent : std::array<const char*, 4>{"/dev/shm", std::getenv("XDG_RUNTIME_DIR"),
+                                                       std::getenv("TMPDIR"), "/tmp"}) {
     if (parent == nullptr || parent[0] != '/' || std::strchr(parent, ':') != nullptr) continue;
     std::string path = parent;
     path.append("/").append(kPrefix).append(std::to_string(getpid())).append("-XXXXXX");
@@ -224,8 +226,7 @@ void Session::deliver(Process& process, const RingSample& sample) {
 
 void Session::settle(const RingReader& ring) {
   const RingReader::Counts counts = ring.counts();
-  settled_.calls_interrupted += counts.calls_interrupted;
-  settled_.threads_without_timer += counts.threads_without_timer;
+  threads_without_timer_ += counts.threads_without_timer;
   dropped_.fetch_add(counts.dropped + ring.malformed(), std::memory_order_relaxed);
   handler_ns_.fetch_add(counts.handler_ns, std::memory_order_relaxed);
 }
@@ -264,11 +265,11 @@ std::vector<std::string> Session::notes() const {
     notes.push_back("a sample stands for " + std::to_string((periods_ + samples / 2) / samples) +
                     " periods: this kernel's timers of CPU time are no finer");
   }
-  add(without_room_, " processes were not sampled: no room for their samples where the directory is, or a limit on "
-                     "the size of files");
+  add(without_room_,
+      " processes were not sampled: no room for their samples where the directory is, or a limit on "
+      "the size of files");
   add(unreadable_, " processes wrote samples that make no sense: what followed of them was left out");
-  add(settled_.threads_without_timer, " threads were not sampled: no timer to be had (RLIMIT_SIGPENDING)");
-  add(settled_.calls_interrupted, " system calls of the targets were interrupted (EINTR)");
+  add(threads_without_timer_, " threads were not sampled: no timer to be had (RLIMIT_SIGPENDING)");
   return notes;
 }
 
@@ -289,7 +290,8 @@ std::string cannot_be_entered(const std::string& path) {
   for (unsigned i = 0; i < header.e_phnum; ++i) {
     Elf64_Phdr segment = {};
     const uint64_t at = header.e_phoff + uint64_t{i} * sizeof segment;
-    if (pread(fd.get(), &segment, sizeof segment, static_cast<off_t>(at)) != ssize_t{sizeof segment}) return "";
+    if (pread(fd.get(), &segment, sizeof segment, static_cast<off_t>(at)) != ssize_t{sizeof segment})
+      return "";
     if (segment.p_type == PT_INTERP) return "";
   }
   return "it is linked statically";

@@ -46,7 +46,8 @@ class Session final : public Collector {
     uint64_t refreshed_at_ns = 0;
   };
 
-  Session(std::string directory, process::UniqueFd directory_fd, AgentFile agent, uint64_t period_ns, Sink sink);
+  Session(std::string directory, process::UniqueFd directory_fd, AgentFile agent, uint64_t period_ns,
+          Sink sink);
   void run();
   void drain_all();
   void look_for_rings();
@@ -68,7 +69,7 @@ class Session final : public Collector {
   uint64_t without_room_ = 0;  // processes that could make no ring
   uint64_t unreadable_ = 0;    // rings whose contents make no sense
   uint64_t periods_ = 0;       // that all samples stand for
-  RingReader::Counts settled_ = {};
+  uint64_t threads_without_timer_ = 0;
 
   std::atomic<uint64_t> samples_ = 0, complete_ = 0, dropped_ = 0, handler_ns_ = 0;
   std::mutex mutex_;

@@ -204,8 +204,7 @@ Counters Session::counters() const {
   Counters counters;
   counters.samples = from.samples.load(std::memory_order_relaxed);
   counters.complete = from.complete.load(std::memory_order_relaxed);
-  counters.lost =
-      from.lost.load(std::memory_order_relaxed) + lost_in_queue_.load(std::memory_order_relaxed);
+  counters.lost = from.lost.load(std::memory_order_relaxed) + lost_in_queue_.load(std::memory_order_relaxed);
   return counters;
 }
 
@@ -236,8 +235,10 @@ std::vector<std::string> Session::notes() const {
     notes.push_back("threads with several stacks could not be stopped to read them: " + stopper_->problem());
   }
   const UnwindCounters& from = unwinder_.counters();
-  add(from.throttled.load(std::memory_order_relaxed), " times the kernel paused sampling (kernel.perf_cpu_time_max_percent)");
-  add(lost_in_queue_.load(std::memory_order_relaxed), " samples were dropped because unwinding did not keep up");
+  add(from.throttled.load(std::memory_order_relaxed),
+      " times the kernel paused sampling (kernel.perf_cpu_time_max_percent)");
+  add(lost_in_queue_.load(std::memory_order_relaxed),
+      " samples were dropped because unwinding did not keep up");
   add(malformed_.load(std::memory_order_relaxed) + from.unknown.load(std::memory_order_relaxed),
       " records of the kernel were not understood");
   return notes;

@@ -1,0 +1,369 @@
+// clew record with the in-process collector: what it samples, and that the program does not notice.
+#include <signal.h>
+#include <sys/resource.h>
+
+#include <set>
+
+#include "cli/record_fixture.hpp"
+#include "collect/inprocess/agent_file.hpp"
+
+namespace clew::cli {
+namespace {
+
+class Inprocess : public RecordTest {
+ protected:
+  void SetUp() override {
+#ifdef __SANITIZE_ADDRESS__
+    GTEST_SKIP() << "a sanitizer's build has no agent";
+#endif
+    RecordTest::SetUp();
+  }
+  Ran record(std::vector<std::string> command, const std::function<void()>& before = {}) {
+    std::vector<std::string> words = {"record", "--collector", "inprocess", "--"};
+    words.insert(words.end(), command.begin(), command.end());
+    return clew(words, before);
+  }
+  /// Whether a note of the recording holds this.
+  bool noted(const char* text) {
+    const profile::Profile profile = recording();
+    return std::ranges::any_of(profile.totals.notes,
+                               [&](const std::string& note) { return note.find(text) != std::string::npos; });
+  }
+};
+
+uint64_t sampled_ns(
+    const profile::Profile& profile,
+    const std::function<bool(const profile::ReadSample&)>& is = [](const auto&) { return true; }) {
+  uint64_t sum = 0;
+  for (const auto& sample : profile.samples)
+    if (is(sample)) sum += sample.weight_ns;
+  return sum;
+}
+
+TEST_F(Inprocess, EveryStackReachesItsRootAndAllTimeIsSampled) {
+  const std::string program = compile("known", std::string(kSpin) + R"(
+#include <sys/stat.h>
+__attribute__((noinline)) void leaf(void) { spin(300); sink++; }
+__attribute__((noinline)) void middle(void) { leaf(); sink++; }
+__attribute__((noinline)) void outer(void) { middle(); sink++; }
+/* Time in system calls: some 300 ms. */
+__attribute__((noinline)) void in_kernel(void) {
+  struct timespec start, now;
+  struct stat status;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start);
+  do {
+    for (int i = 0; i < 300; i++) stat("/usr/lib/x86_64-linux-gnu/libc.so.6", &status);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  } while ((now.tv_sec - start.tv_sec) * 1000 + (now.tv_nsec - start.tv_nsec) / 1000000 < 300);
+}
+static void* thread(void* p) { outer(); return p; }
+int main(void) {
+  pthread_t t;
+  pthread_create(&t, 0, thread, 0);
+  outer();
+  pthread_join(t, 0);
+  in_kernel();
+  return 7;
+}
+)",
+                                      "-O1 -pthread");
+  const Ran ran = record({program});
+  EXPECT_EQ(ran.status, 7) << ran.err;
+  const profile::Profile profile = recording();
+  EXPECT_EQ(profile.totals.collector, "inprocess");
+  EXPECT_EQ(incomplete(profile), 0u);
+  EXPECT_EQ(profile.totals.lost, 0u);
+  const auto time_in = [&](const char* part) {
+    return sampled_ns(
+        profile, [&](const auto& sample) { return chain(profile, sample).find(part) != std::string::npos; });
+  };
+  EXPECT_NEAR(static_cast<double>(time_in("main;outer;middle;leaf;spin")), 300e6, 40e6);
+  EXPECT_NEAR(static_cast<double>(time_in("start_thread;thread;outer;middle;leaf;spin")), 300e6, 40e6);
+  EXPECT_NEAR(static_cast<double>(time_in("main;in_kernel")), 300e6, 40e6);
+  EXPECT_GT(profile.totals.cpu_used_ns, 850'000'000u);
+  EXPECT_NEAR(static_cast<double>(sampled_ns(profile)), static_cast<double>(profile.totals.cpu_used_ns),
+              60e6);
+  for (const auto& sample : profile.samples)
+    EXPECT_EQ(chain(profile, sample).find("agent"), std::string::npos) << chain(profile, sample);
+}
+
+TEST_F(Inprocess, ChildrenAreSampledWhetherTheyForkOrExec) {
+  const std::string program = compile("family", std::string(kSpin) + R"(
+__attribute__((noinline)) void in_parent(void) { spin(120); sink++; }
+__attribute__((noinline)) void in_child(void) { spin(120); sink++; }
+__attribute__((noinline)) void in_program(void) { spin(120); sink++; }
+__attribute__((noinline)) void in_childs_thread(void) { spin(120); sink++; }
+static void* thread(void* p) { in_childs_thread(); return p; }
+int main(int argc, char** argv) {
+  if (argc > 1) { in_program(); return 0; }
+  if (fork() == 0) {
+    pthread_t t;
+    in_child();
+    pthread_create(&t, 0, thread, 0);
+    pthread_join(t, 0);
+    execl("/proc/self/exe", argv[0], "again", (char*)0);
+  }
+  in_parent();
+  wait(0);
+  return 0;
+}
+)",
+                                      "-O1 -pthread");
+  const Ran ran = record({program});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  const profile::Profile profile = recording();
+  EXPECT_EQ(incomplete(profile), 0u);
+  std::set<pid_t> parents, children;
+  for (const auto& sample : profile.samples)
+    (chain(profile, sample).find("in_parent") != std::string::npos ? parents : children).insert(sample.pid);
+  EXPECT_EQ(parents.size(), 1u);
+  for (const char* function : {"in_parent", "in_child", "in_program", "in_childs_thread"}) {
+    std::set<pid_t> pids;
+    const uint64_t ns = sampled_ns(profile, [&](const auto& sample) {
+      const std::string names = chain(profile, sample) + ";";
+      if (names.find(std::string(";") + function + ";") == std::string::npos) return false;
+      pids.insert(sample.pid);
+      return true;
+    });
+    EXPECT_NEAR(static_cast<double>(ns), 120e6, 30e6) << function;
+    EXPECT_EQ(pids.size(), 1u) << function;
+    EXPECT_EQ(parents.contains(*pids.begin()), std::string(function) == "in_parent") << function;
+  }
+}
+
+/// A program that judges what it sees of itself: exit status 0, or the number of what was not as it should
+/// be.
+constexpr const char* kUndisturbed = R"(
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <sys/epoll.h>
+#include <sys/ipc.h>
+#include <sys/select.h>
+#include <sys/sem.h>
+#include <sys/time.h>
+static int entries(const char* path) {
+  int count = 0;
+  DIR* directory = opendir(path);
+  while (readdir(directory)) count++;
+  closedir(directory);
+  return count;
+}
+static volatile sig_atomic_t profs, lasts, on_own_stack;
+static char own_stack[64 << 10];
+static void on_prof(int s) { profs += s == SIGPROF; }
+static void on_last(int s) { lasts += s == SIGRTMAX; }
+static void on_usr1(int s) { (void)s; char here; on_own_stack += &here >= own_stack && &here < own_stack + sizeof own_stack; spin(20); }
+#define MUST(what, number) do { if (!(what)) { fprintf(stderr, "%s: errno %d\n", #what, errno); return number; } } while (0)
+int main(void) {
+  const int descriptors = entries("/proc/self/fd");
+  stack_t stack = {0};
+  /* Waits that the kernel ends with EINTR after any signal handler, whatever SA_RESTART says. */
+  const int epoll = epoll_create1(0);
+  const int semaphore = semget(IPC_PRIVATE, 1, 0600);
+  struct timespec begin, now, short_time = {0, 1};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &begin);
+  do {
+    for (int i = 0; i < 20; i++) {
+      struct epoll_event event;
+      struct timeval tv = {0, 1};
+      struct sembuf wait_for_it = {0, -1, 0};
+      struct timespec for_semaphore = {0, 1};
+      sigset_t none;
+      sigemptyset(&none);
+      MUST(nanosleep(&short_time, 0) == 0, 1);
+      MUST(clock_nanosleep(CLOCK_MONOTONIC, 0, &short_time, 0) == 0, 2);
+      MUST(poll(0, 0, 0) == 0, 3);
+      MUST(ppoll(0, 0, &short_time, &none) == 0, 4);
+      MUST(select(0, 0, 0, 0, &tv) == 0, 5);
+      MUST(pselect(0, 0, 0, 0, &short_time, 0) == 0, 6);
+      MUST(epoll_wait(epoll, &event, 1, 0) == 0, 7);
+      MUST(semtimedop(semaphore, &wait_for_it, 1, &for_semaphore) == -1 && errno == EAGAIN, 8);
+    }
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  } while ((now.tv_sec - begin.tv_sec) * 1000 + (now.tv_nsec - begin.tv_nsec) / 1000000 < 400);
+  semctl(semaphore, 0, IPC_RMID);
+  close(epoll);
+  /* errno survives. */
+  errno = 4711;
+  spin(100);
+  MUST(errno == 4711, 10);
+  /* The program's own profiling signal and timer. */
+  struct sigaction action = {0};
+  action.sa_handler = on_prof;
+  sigaction(SIGPROF, &action, 0);
+  struct itimerval timer = {{0, 10000}, {0, 10000}};
+  setitimer(ITIMER_PROF, &timer, 0);
+  spin(200);
+  timer = (struct itimerval){0};
+  setitimer(ITIMER_PROF, &timer, 0);
+  MUST(profs >= 10, 11);
+  /* Its alternate stack, none at first. */
+  MUST(sigaltstack(0, &stack) == 0 && stack.ss_flags == SS_DISABLE, 12);
+  stack = (stack_t){.ss_sp = own_stack, .ss_size = sizeof own_stack};
+  MUST(sigaltstack(&stack, 0) == 0, 13);
+  action.sa_handler = on_usr1;
+  action.sa_flags = SA_ONSTACK;
+  sigaction(SIGUSR1, &action, 0);
+  raise(SIGUSR1);
+  MUST(on_own_stack == 1, 14);
+  MUST(sigaltstack(0, &stack) == 0 && stack.ss_sp == own_stack && stack.ss_flags == 0, 15);
+  /* The very signal that the agent uses. */
+  action.sa_handler = on_last;
+  action.sa_flags = 0;
+  struct sigaction before;
+  MUST(sigaction(SIGRTMAX, &action, &before) == 0 && before.sa_handler == SIG_DFL, 16);
+  raise(SIGRTMAX);
+  MUST(lasts == 1, 17);
+  MUST(signal(SIGRTMAX, SIG_IGN) == on_last, 18);
+  raise(SIGRTMAX);
+  MUST(lasts == 1, 19);
+  signal(SIGRTMAX, SIG_DFL);
+  spin(50);
+  /* A child that dies of it as it would otherwise. */
+  int status = 0;
+  pid_t child = fork();
+  if (child == 0) { spin(30); raise(SIGRTMAX); _exit(1); }
+  MUST(waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGRTMAX, 20);
+  /* With every signal blocked, sampling goes on (the test counts the samples). */
+  sigset_t all;
+  sigfillset(&all);
+  MUST(pthread_sigmask(SIG_BLOCK, &all, 0) == 0, 21);
+  void all_blocked(void);
+  all_blocked();
+  struct timespec no_time = {0, 0};
+  MUST(sigtimedwait(&all, 0, &no_time) == -1 && errno == EAGAIN, 22);
+  /* Nothing left open, no thread added. */
+  MUST(entries("/proc/self/fd") == descriptors, 23);
+  MUST(entries("/proc/self/task") == 3, 24);
+  return 0;
+}
+__attribute__((noinline)) void all_blocked(void) { spin(200); sink++; }
+)";
+
+TEST_F(Inprocess, TheProgramNoticesNothing) {
+  const std::string program =
+      compile("undisturbed", "#define _GNU_SOURCE\n" + std::string(kSpin) + kUndisturbed);
+  ASSERT_EQ(std::system(program.c_str()), 0) << "without being recorded";
+  const Ran ran = record({program});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  const profile::Profile profile = recording();
+  EXPECT_GT(sampled_ns(profile), 800'000'000u);
+  const uint64_t blocked = sampled_ns(profile, [&](const auto& sample) {
+    return chain(profile, sample).find("main;all_blocked;spin") != std::string::npos;
+  });
+  EXPECT_NEAR(static_cast<double>(blocked), 200e6, 40e6);
+}
+
+TEST_F(Inprocess, ThreadsThatComeAndGo) {
+  const std::string program = compile("many", "#include <threads.h>\n" + std::string(kSpin) + R"(
+static int c11(void* p) { spin(5); return p == 0 ? 42 : 1; }
+static void* posix(void* p) { spin(5); return p; }
+static pthread_key_t key;
+__attribute__((noinline)) static void destructor(void* p) { spin(100); sink += p != 0; }
+static void* with_destructor(void* p) { pthread_setspecific(key, p); return 0; }
+int main(void) {
+  for (int i = 0; i < 20; i++) {
+    thrd_t t[2];
+    pthread_t p[2];
+    int result = 0;
+    void* value = 0;
+    for (int k = 0; k < 2; k++) if (thrd_create(&t[k], c11, 0) != thrd_success || pthread_create(&p[k], 0, posix, t)) return 1;
+    for (int k = 0; k < 2; k++) {
+      if (thrd_join(t[k], &result) != thrd_success || result != 42) return 2;
+      if (pthread_join(p[k], &value) != 0 || value != t) return 3;
+    }
+  }
+  pthread_t last;
+  pthread_key_create(&key, destructor);
+  pthread_create(&last, 0, with_destructor, &key);
+  pthread_join(last, 0);
+  return 0;
+}
+)",
+                                      "-O1 -pthread");
+  const Ran ran = record({program});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  const profile::Profile profile = recording();
+  EXPECT_EQ(incomplete(profile), 0u);
+  const uint64_t late = sampled_ns(profile, [&](const auto& sample) {
+    return chain(profile, sample).find("destructor") != std::string::npos;
+  });
+  EXPECT_NEAR(static_cast<double>(late), 100e6, 30e6);
+}
+
+TEST_F(Inprocess, WhereFilesMayNotGrowTheProgramRunsUnsampled) {
+  const std::string program =
+      compile("limited", std::string(kSpin) + "int main(void) { spin(100); return 5; }");
+  const Ran ran = record({"sh", "-c", "ulimit -f 1; exec " + program});
+  EXPECT_EQ(ran.status, 5) << ran.err;
+  EXPECT_TRUE(noted("were not sampled")) << ran.err;
+}
+
+TEST_F(Inprocess, AStaticProgramIsNamed) {
+  const std::string program =
+      compile("static", std::string(kSpin) + "int main(void) { spin(50); return 6; }", "-O1 -static");
+  const Ran ran = record({program});
+  EXPECT_EQ(ran.status, 6) << ran.err;
+  EXPECT_TRUE(noted("linked statically")) << ran.err;
+}
+
+TEST_F(Inprocess, TakesOverWherePerfIsForbidden) {
+  const std::string program =
+      compile("short", std::string(kSpin) + "int main(void) { spin(200); return 8; }");
+  const Ran ran = clew({"record", "--", program}, forbid_perf);
+  EXPECT_EQ(ran.status, 8) << ran.err;
+  EXPECT_TRUE(noted("perf_event_paranoid")) << ran.err;
+  const profile::Profile profile = recording();
+  EXPECT_EQ(profile.totals.collector, "inprocess");
+  EXPECT_GT(sampled_ns(profile), 150'000'000u);
+}
+
+TEST_F(Inprocess, RunningProcessesCannotBeEntered) {
+  const Ran ran = clew({"record", "--collector", "inprocess", "-p", std::to_string(getppid())});
+  EXPECT_EQ(ran.status, 2);
+  EXPECT_EQ(std::ranges::count(ran.err, '\n'), 1) << ran.err;
+}
+
+TEST_F(Inprocess, AKilledRecorderLeavesTheProgramAlone) {
+  const std::string mark = path("mark"), done = path("done");
+  const std::string program = compile("survivor", "#include <fcntl.h>\n" + std::string(kSpin) + R"(
+int main(int argc, char** argv) {
+  close(creat(argv[1], 0644));
+  spin(1500);
+  int status = fork();
+  if (status == 0) execl("/bin/true", "true", (char*)0);
+  waitpid(status, &status, 0);
+  if (status == 0) close(creat(argv[2], 0644));
+  return argc;
+}
+)");
+  const pid_t child = start({"record", "--collector", "inprocess", "--", program, mark, done});
+  wait_for_file(mark);
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  wait_for_file(done);
+  // What it left behind goes when the same user records again.
+  const auto left = [&] {
+    size_t count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
+      count += entry.path().filename().string().starts_with("clew-" + std::to_string(child) + "-");
+    return count;
+  };
+  EXPECT_EQ(left(), 1u);
+  EXPECT_EQ(record({"true"}).status, 0);
+  EXPECT_EQ(left(), 0u);
+}
+
+TEST_F(Inprocess, TheDurationEndsTheRecordingNotTheCommand) {
+  const std::string program = compile("long", std::string(kSpin) + "int main(void) { spin(900); return 9; }");
+  const Ran ran = clew({"record", "--collector", "inprocess", "--duration", "0.3", "--", program});
+  EXPECT_EQ(ran.status, 9) << ran.err;
+  const profile::Profile profile = recording();
+  EXPECT_GT(sampled_ns(profile), 50'000'000u);
+  EXPECT_LT(sampled_ns(profile), 450'000'000u);
+}
+
+}  // namespace
+}  // namespace clew::cli
