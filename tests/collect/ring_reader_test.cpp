@@ -24,7 +24,7 @@ using agent::SampleRecord;
 
 constexpr uint64_t kBytes = 4096;
 
-class Ring : public testing::Test {
+class AgentRing : public testing::Test {
  protected:
   void SetUp() override {
     std::string name = (std::filesystem::temp_directory_path() / "clew-ring-XXXXXX").string();
@@ -98,7 +98,7 @@ class Ring : public testing::Test {
   std::vector<std::string> lines_;
 };
 
-TEST_F(Ring, RecordsComeInOrderAndMakeRoom) {
+TEST_F(AgentRing, RecordsComeInOrderAndMakeRoom) {
   const char line[] = "1000-2000 r-xp 00000000 00:01 5 /lib/a.so";
   put(agent::kRingPage + sizeof(RecordHeader), line);
   put_header(0, 56, RecordKind::kMapping);
@@ -125,7 +125,7 @@ TEST_F(Ring, RecordsComeInOrderAndMakeRoom) {
   EXPECT_EQ(samples_, 1u);
 }
 
-TEST_F(Ring, WhatIsNotWrittenYetIsWaitedFor) {
+TEST_F(AgentRing, WhatIsNotWrittenYetIsWaitedFor) {
   const uint32_t size = put_sample(0, 2);
   put_header(0, 0, RecordKind::kSample);  // room was taken, no more
   const uint32_t second = put_sample(size, 2);
@@ -138,7 +138,7 @@ TEST_F(Ring, WhatIsNotWrittenYetIsWaitedFor) {
   EXPECT_EQ(samples_, 2u);
 }
 
-TEST_F(Ring, GoesRoundManyTimes) {
+TEST_F(AgentRing, GoesRoundManyTimes) {
   RingReader ring = reader();
   uint64_t head = 0;
   for (unsigned i = 0; i < 200; ++i) {
@@ -157,7 +157,7 @@ TEST_F(Ring, GoesRoundManyTimes) {
   }
 }
 
-TEST_F(Ring, RecordsThatMakeNoSenseAreCounted) {
+TEST_F(AgentRing, RecordsThatMakeNoSenseAreCounted) {
   uint64_t at = put_sample(0, 2, CLEW_END_COUNT);
   at += put_sample(at, 2, CLEW_END_ROOT, CLEW_HOW_COUNT);
   const uint64_t lying = at;
@@ -176,7 +176,7 @@ TEST_F(Ring, RecordsThatMakeNoSenseAreCounted) {
   EXPECT_EQ(samples_, 1u);
 }
 
-TEST_F(Ring, SizesAndPositionsThatCannotBeEndTheRing) {
+TEST_F(AgentRing, SizesAndPositionsThatCannotBeEndTheRing) {
   for (const uint32_t size : {4u, 12u, 0xfffffff8u, 8192u}) {
     put_header(0, size, RecordKind::kSample);
     put_head(64);
@@ -196,7 +196,7 @@ TEST_F(Ring, SizesAndPositionsThatCannotBeEndTheRing) {
   EXPECT_EQ(samples_, 0u);
 }
 
-TEST_F(Ring, OtherFilesAreNoRings) {
+TEST_F(AgentRing, OtherFilesAreNoRings) {
   put(offsetof(RingHeader, magic), uint64_t{0});
   EXPECT_FALSE(RingReader::open(directory_.get(), "ring"));  // not yet
   put(offsetof(RingHeader, magic), agent::kRingMagic);
@@ -216,7 +216,7 @@ TEST_F(Ring, OtherFilesAreNoRings) {
   EXPECT_TRUE(RingReader::open(directory_.get(), "ring"));
 }
 
-TEST_F(Ring, AnyBytesAtAllDoNoHarm) {
+TEST_F(AgentRing, AnyBytesAtAllDoNoHarm) {
   std::mt19937_64 random(1);
   size_t drained = 0;
   for (int round = 0; round < 2000; ++round) {
