@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """The whole table of docs/completeness.md: every program, recorded by an ordinary user.
 
-    completeness.py [--clew build/clew] [--build build/tests/programs] [--seconds S] [--scale X] [--only REGEX] [--json FILE]
+    completeness.py [--collector inprocess] [--clew build/clew] [--build build/tests/programs] [--seconds S] [--scale X] [--only REGEX] [--json FILE]
 
 Prints a Markdown table as it goes, then what was wrong. Exit status 1 where a program misses the claim: 99.9 % complete,
 0 lost, no wrong chain.
@@ -50,6 +50,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=5, help="CPU seconds of each program of ours")
     parser.add_argument("--scale", type=float, default=3, help="how much work the real programs have")
     parser.add_argument("--only", default="", help="programs whose name matches")
+    parser.add_argument("--collector", default="perf", choices=sorted(check.FEWEST))
     parser.add_argument("--json")
     options = parser.parse_args()
     place = recording.Workplace(options.clew)
@@ -71,7 +72,7 @@ def main():
                 continue
             if workload.before:
                 workload.before()
-            result = recording.record(place, workload.command)
+            result = recording.record(place, workload.command, collector=options.collector)
             broken, lines = system_contract(result.profile)
             summary = result.summary
             size = summary["bytes"] / max(1, summary["samples"])
@@ -80,7 +81,7 @@ def main():
             if options.only and not re.search(options.only, program):
                 continue
             try:
-                verdict, result = check.run(place, options.build, program, options.seconds)
+                verdict, result = check.run(place, options.build, program, options.seconds, options.collector)
             except RuntimeError as error:
                 failures.append(program)
                 problems.append(f"{program}: {error}")
