@@ -416,6 +416,71 @@ TEST(Local, ThreadsThatBeginAndEnd) {
   EXPECT_EQ(wrong_ticks, 0u);
 }
 
+// ---- A stack that a dead thread had more of ----
+
+constexpr size_t kLargeStack = 1 << 20, kSmallStack = 128 << 10;
+std::byte* large_stack;
+
+NOINLINE size_t deep_walk(size_t bytes) {
+  volatile char room[4000];
+  room[0] = 1;
+  std::array<uintptr_t, 16> addresses;
+  const size_t count = bytes > sizeof room ? deep_walk(bytes - sizeof room) : backtrace(addresses);
+  AFTER_CALL;
+  return count + static_cast<size_t>(room[0]);
+}
+
+void* run_on_stack(std::byte* stack, size_t size, void* (*function)(void*)) {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  EXPECT_EQ(pthread_attr_setstack(&attributes, stack, size), 0);
+  pthread_t thread;
+  EXPECT_EQ(pthread_create(&thread, &attributes, function, nullptr), 0);
+  void* result = nullptr;
+  pthread_join(thread, &result);
+  pthread_attr_destroy(&attributes);
+  return result;
+}
+
+/// A handler on an alternate stack that finds the thread where its stack has none: walks from there, and
+/// through the signal frame to there.
+void on_gone_stack(int, siginfo_t*, void* context) {
+  auto& registers = static_cast<ucontext_t*>(context)->uc_mcontext.gregs;
+  const auto right = registers[REG_RSP];
+  registers[REG_RSP] = reinterpret_cast<greg_t>(large_stack + kLargeStack / 2);
+  seen.trace = unwind_ucontext(context, seen.frames);
+  std::array<uintptr_t, 16> addresses;
+  backtrace(addresses);
+  registers[REG_RSP] = right;
+}
+
+TEST(Local, ANewThreadMayHaveLessStackThanADeadOneInItsPlace) {
+  large_stack = static_cast<std::byte*>(
+      mmap(nullptr, kLargeStack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  void* const before = run_on_stack(large_stack, kLargeStack, [](void*) -> void* {
+    // All but its end, several times: what is known grows.
+    for (int i = 0; i < 3; ++i) deep_walk(kLargeStack - kSmallStack);
+    return reinterpret_cast<void*>(pthread_self());
+  });
+  constexpr size_t kGone = kLargeStack - kSmallStack;
+  ASSERT_EQ(mprotect(large_stack, kGone, PROT_NONE), 0);
+  for (int round = 0; round < 2; ++round) {
+    seen.trace = {};
+    Handler handler(SIGUSR1, on_gone_stack, SA_ONSTACK);
+    void* const after = run_on_stack(large_stack + kGone, kSmallStack, [](void*) -> void* {
+      static std::array<std::byte, 64 << 10> alternate;
+      const stack_t stack{alternate.data(), 0, alternate.size()};
+      sigaltstack(&stack, nullptr);
+      raise(SIGUSR1);
+      return reinterpret_cast<void*>(pthread_self());
+    });
+    ASSERT_EQ(after, before) << "the control block is not where the dead thread's was";
+    EXPECT_EQ(seen.trace.end, static_cast<uint32_t>(CLEW_END_UNREADABLE)) << clew_end_name(seen.trace.end);
+    EXPECT_EQ(seen.trace.frames, 1u);
+  }
+  munmap(large_stack, kLargeStack);
+}
+
 // ---- Another thread ----
 
 TEST(Local, AnotherThreadUnwindsItself) {

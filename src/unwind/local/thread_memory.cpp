@@ -28,9 +28,7 @@ ThreadMemory* ThreadMemory::acquire() {
   }
   if (other->busy_.exchange(true, std::memory_order_acquire)) return nullptr;
   other->owner_.store(self, std::memory_order_relaxed);
-  other->stack = {};
-  other->trace.count = 0;
-  other->useless = 0;
+  other->start(static_cast<int>(system_call(SYS_gettid, 0, 0, 0, 0)));
   return other;
 }
 

@@ -99,7 +99,22 @@ class ThreadMemory {
   static ThreadMemory* acquire();
   void release() { busy_.store(false, std::memory_order_release); }
 
+  /// Forgets all where it is of a dead thread, whose control block lay where the calling thread's does: parts
+  /// of its stack may be gone. A system call, needed before stack is trusted that the caller does not run on.
+  void check_owner() {
+    const auto self = static_cast<int>(system_call(SYS_gettid, 0, 0, 0, 0));
+    if (self != tid_) start(self);
+  }
+
  private:
+  void start(int tid) {
+    tid_ = tid;
+    stack = {};
+    trace.count = 0;
+    useless = 0;
+  }
+
+  int tid_ = 0;
   std::atomic<bool> busy_{false};
   std::atomic<uintptr_t> owner_{0};
 };

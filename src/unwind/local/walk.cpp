@@ -398,10 +398,12 @@ bool is_own_stack(StackMemory& stack) {
   return true;
 }
 
-/// A walk from the registers that `start()` gives; rip, rsp and rbp are `at`.
+/// A walk from the registers that `start()` gives; rip, rsp and rbp are `at`. `here`: it begins where the
+/// walker itself runs, so that its stack from rsp on is there.
 template <class MakeStart, class Sink>
-WalkResult run(const Position& at, const MakeStart& start, const Sink& sink, size_t capacity) {
+WalkResult run(const Position& at, const MakeStart& start, const Sink& sink, size_t capacity, bool here) {
   ThreadMemory* memory = ThreadMemory::acquire();
+  if (memory && !here) memory->check_owner();
   // A trace that has not helped for long is tried seldom: recording it costs more than it saves.
   constexpr uint32_t kUseless = 8, kSeldom = 32;
   bool traced = false;
@@ -419,6 +421,7 @@ WalkResult run(const Position& at, const MakeStart& start, const Sink& sink, siz
       }
     }
   }
+  if (memory && here) memory->check_owner();  // from here on it may leave the stack that the walker is on
   const bool first = !has_walked.load(std::memory_order_relaxed);
   if (first) has_walked.store(true, std::memory_order_relaxed);
   clew_one_rule one;
@@ -461,7 +464,7 @@ WalkResult walk_addresses(const Saved& saved, uintptr_t* out, size_t capacity) {
                     CLEW_HOW_REGISTERS,
                     0,
                     0};
-  return run(at, [&] { return saved.start(); }, Addresses{out}, capacity);
+  return run(at, [&] { return saved.start(); }, Addresses{out}, capacity, true);
 }
 
 WalkResult walk_frames(const Start& start, clew_frame* out, size_t capacity) {
@@ -476,7 +479,7 @@ WalkResult walk_frames(const Start& start, clew_frame* out, size_t capacity) {
                     CLEW_HOW_REGISTERS,
                     start.exact ? uint32_t{CLEW_FRAME_EXACT_PC} : 0u,
                     0};
-  return run(at, [from = &start]() -> const Start& { return *from; }, Frames{out}, capacity);
+  return run(at, [from = &start]() -> const Start& { return *from; }, Frames{out}, capacity, !start.exact);
 }
 
 Cursor::Cursor(const Start& start) : next_(start.registers) {
