@@ -85,12 +85,21 @@ class SamplyRoots:
         return any(start <= location.address < end for start, end in self.known[path])
 
 
+def _base(path):
+    """The lowest address that a file asks to be loaded at: 0 but for programs that lie at a fixed place."""
+    try:
+        return min((vaddr for vaddr, *_ in Elf(path).segments), default=0) & ~4095
+    except (OSError, ValueError):
+        return 0
+
+
 def samply_stacks(file, roots):
     """A profile of `samply record --save-only` (the Firefox Profiler's processed format, not symbolized) as stacks. Addresses
-    are relative to where the file is loaded, already one less for a caller."""
+    are relative to the file's lowest one, already one less for a caller."""
     with gzip.open(file) as opened:
         profile = json.load(opened)
     mappings = [Mapping(lib["path"], lib.get("codeId") or "") for lib in profile["libs"]]
+    bases = [_base(mapping.path) for mapping in mappings]
     stacks = []
     for thread in profile["threads"]:
         names = thread["stringArray"]
@@ -99,8 +108,10 @@ def samply_stacks(file, roots):
         def location(frame):
             function = frames["func"][frame]
             resource = functions["resource"][function]
-            mapping = mappings[resources["lib"][resource]] if resource is not None and resource >= 0 else None
-            return Location(mapping, frames["address"][frame], (names[functions["name"][function]],), "native", "samply", True, False, False)
+            known = resource is not None and resource >= 0
+            lib = resources["lib"][resource] if known else None
+            address = frames["address"][frame] + (bases[lib] if known else 0)
+            return Location(mappings[lib] if known else None, address, (names[functions["name"][function]],), "native", "samply", True, False, False)
 
         for stack, weight in zip(thread["samples"]["stack"], thread["samples"]["weight"] or [1] * len(thread["samples"]["stack"])):
             locations = []
