@@ -5,6 +5,7 @@
 namespace clew::collect::perf {
 namespace {
 
+constexpr pid_t kTask = 1, kSleeper = 2;
 constexpr uint64_t kMs = 1'000'000;
 constexpr uint32_t kSmall = kStackSizes[0], kMiddle = kStackSizes[1], kLarge = kStackSizes[2];
 constexpr size_t kLargest = kStackSizes.size() - 1;
@@ -13,7 +14,7 @@ constexpr size_t kLargest = kStackSizes.size() - 1;
 uint64_t samples_until_change(StackSize& size, uint64_t depth, uint64_t& time, uint64_t limit = 100'000) {
   for (uint64_t samples = 1; samples <= limit; ++samples) {
     time += kMs;
-    if (size.observe(kStackSizes[size.index()], depth, false, time)) return samples;
+    if (size.observe(kTask, kStackSizes[size.index()], depth, false, time)) return samples;
   }
   return limit;
 }
@@ -41,7 +42,8 @@ TEST(StackSize, ShrinksAtOnceToWhatFitsTwice) {
 TEST(StackSize, StaysWhenOneStackNeedsMoreThanHalfOfTheNextSize) {
   StackSize size(kLargest);
   for (uint64_t i = 0; i < 10'000; ++i) {
-    ASSERT_EQ(size.observe(kLarge, i % 900 == 0 ? kMiddle / 2 + 8 : 100, false, i * kMs), std::nullopt);
+    ASSERT_EQ(size.observe(kTask, kLarge, i % 900 == 0 ? kMiddle / 2 + 8 : 100, false, i * kMs),
+              std::nullopt);
   }
 }
 
@@ -51,12 +53,13 @@ TEST(StackSize, OneCutStackGrowsToTheLargestAtOnce) {
     uint64_t time = 0;
     samples_until_change(size, 100, time);
     ASSERT_EQ(size.index(), 0u);
-    EXPECT_EQ(size.observe(kSmall, kSmall, true, time += kMs), largest);
+    EXPECT_EQ(size.observe(kTask, kSmall, kSmall, true, time += kMs), largest);
     EXPECT_EQ(size.index(), largest);
     // Samples that were taken before the switch say nothing.
-    EXPECT_EQ(size.observe(kSmall, kSmall, true, time += kMs), std::nullopt);
+    EXPECT_EQ(size.observe(kTask, kSmall, kSmall, true, time += kMs), std::nullopt);
     // Nothing is larger.
-    EXPECT_EQ(size.observe(kStackSizes[largest], kStackSizes[largest], true, time += kMs), std::nullopt);
+    EXPECT_EQ(size.observe(kTask, kStackSizes[largest], kStackSizes[largest], true, time += kMs),
+              std::nullopt);
   }
 }
 
@@ -64,9 +67,38 @@ TEST(StackSize, ShrinkingThatProvedWrongIsTriedLater) {
   StackSize size(kLargest);
   uint64_t time = 0;
   const uint64_t first = samples_until_change(size, 100, time);
-  size.observe(kSmall, kSmall, true, time += kMs);
+  size.observe(kTask, kSmall, kSmall, true, time += kMs);
   const uint64_t second = samples_until_change(size, 100, time);
   EXPECT_GT(second, 2 * first);
+}
+
+/// A thread that needs the largest size, and then sleeps.
+void sleep_deep(StackSize& size, uint64_t& time) {
+  for (int i = 0; i < 50; ++i) size.observe(kSleeper, kLarge, kMiddle / 2 + 8, false, time += kMs);
+}
+
+TEST(StackSize, AThreadThatSleepsStillNeedsWhatItNeeded) {
+  StackSize size(kLargest);
+  uint64_t time = 0;
+  sleep_deep(size, time);
+  EXPECT_EQ(samples_until_change(size, 100, time, 50'000), 50'000u);
+  size.forget(kSleeper);  // it ended
+  samples_until_change(size, 100, time);
+  EXPECT_EQ(size.index(), 0u);
+}
+
+TEST(StackSize, AThreadThatNoLongerNeedsItOrSleepsForLongDoesNotCount) {
+  StackSize size(kLargest);
+  uint64_t time = 0;
+  sleep_deep(size, time);
+  for (int i = 0; i < 1000; ++i) size.observe(kSleeper, kLarge, 100, false, time += kMs);
+  samples_until_change(size, 100, time);
+  EXPECT_EQ(size.index(), 0u);
+
+  StackSize other(kLargest);
+  sleep_deep(other, time);
+  samples_until_change(other, 100, time);
+  EXPECT_EQ(other.index(), 0u);
 }
 
 }  // namespace

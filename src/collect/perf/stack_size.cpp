@@ -1,11 +1,34 @@
 #include "collect/perf/stack_size.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace clew::collect::perf {
 
-std::optional<size_t> StackSize::observe(uint32_t asked_bytes, uint64_t depth_bytes, bool cut,
+/// The smallest size that twice holds the stacks of the window and of threads that sleep.
+size_t StackSize::enough(uint64_t time_ns) const {
+  uint64_t deepest = deepest_;
+  for (const auto& [tid, thread] : threads_) {
+    if (time_ns < thread.seen_ns + kLongestHoldNs)
+      deepest = std::max({deepest, thread.deepest, thread.deepest_before});
+  }
+  size_t index = 0;
+  while (index < index_ && deepest > kStackSizes[index] / 2) ++index;
+  return index;
+}
+
+std::optional<size_t> StackSize::observe(pid_t tid, uint32_t asked_bytes, uint64_t depth_bytes, bool cut,
                                          uint64_t time_ns) {
+  if (threads_.size() > kMostThreads) threads_.clear();
+  Thread& thread = threads_[tid];
+  if (thread.samples == kFewestSamples) {
+    thread.deepest_before = std::exchange(thread.deepest, 0);
+    thread.samples = 0;
+  }
+  ++thread.samples;
+  thread.seen_ns = time_ns;
+  thread.deepest = std::max<uint64_t>(thread.deepest, cut ? asked_bytes : depth_bytes);
+
   if (stack_size_index(asked_bytes) != index_) return std::nullopt;  // taken before the last switch
   if (samples_ == 0) since_ns_ = time_ns;
   ++samples_;
@@ -19,12 +42,11 @@ std::optional<size_t> StackSize::observe(uint32_t asked_bytes, uint64_t depth_by
     return index_;
   }
   if (samples_ < kFewestSamples || time_ns < since_ns_ + hold_ns_) return std::nullopt;
-  size_t enough = 0;
-  while (enough < index_ && deepest_ > kStackSizes[enough] / 2) ++enough;
+  const size_t needed = enough(time_ns);
   samples_ = 0;
   deepest_ = 0;
-  if (enough == index_) return std::nullopt;
-  index_ = enough;
+  if (needed == index_) return std::nullopt;
+  index_ = needed;
   return index_;
 }
 

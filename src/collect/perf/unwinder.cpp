@@ -120,6 +120,7 @@ void Unwinder::use(const Pending& pending) {
         tree_.fork(record);
       } else {
         tree_.exit(record, entry.time_ns);
+        size_.forget(static_cast<pid_t>(record.tid));
       }
       break;
     }
@@ -284,7 +285,8 @@ void Unwinder::unwind_user(const Sample& sample, Process& process, Trace& trace)
     }
   }
   const bool cut = result.end == CLEW_END_STACK_CUT && sample.stack.size() == sample.head.stack_asked;
-  if (const auto size = size_.observe(sample.head.stack_asked, target_.depth(), cut, sample.head.time_ns))
+  if (const auto size =
+          size_.observe(trace.tid, sample.head.stack_asked, target_.depth(), cut, sample.head.time_ns))
     resize_(*size);
 
   // No copy of one piece can hold this stack.
