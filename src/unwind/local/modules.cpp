@@ -12,8 +12,18 @@
 #include "core/table.h"
 #include "unwind/local/memory.hpp"
 
+#ifdef CLEW_WITHOUT_FIND_OBJECT  // as with an older glibc, for tests
+#define CLEW_FIND_OBJECT nullptr
+#else
+#pragma weak _dl_find_object
+#define CLEW_FIND_OBJECT _dl_find_object
+#endif
+
 namespace clew::unwind::local {
 namespace {
+
+using FindObject = int (*)(void*, dl_find_object*);
+const FindObject find_object = CLEW_FIND_OBJECT;
 
 /// What tells one module from another that is later loaded at its address.
 struct Identity {
@@ -117,6 +127,118 @@ bool headers_of_program(Module& module, ProgramHeaders& headers) {
   return true;
 }
 
+/// The dynamic linker's own record, as debuggers find it (DT_DEBUG); null in a program without one.
+const r_debug* linker_state() {
+  const auto* segments = reinterpret_cast<const Elf64_Phdr*>(getauxval(AT_PHDR));
+  const size_t count = segments == nullptr ? 0 : std::min<size_t>(getauxval(AT_PHNUM), 64);
+  uintptr_t bias = 0;
+  const ElfW(Dyn)* dynamic = nullptr;
+  for (size_t i = 0; i < count; ++i)
+    if (segments[i].p_type == PT_PHDR) bias = reinterpret_cast<uintptr_t>(segments) - segments[i].p_vaddr;
+  for (size_t i = 0; i < count; ++i)
+    if (segments[i].p_type == PT_DYNAMIC)
+      dynamic = reinterpret_cast<const ElfW(Dyn)*>(bias + segments[i].p_vaddr);
+  for (; dynamic != nullptr && dynamic->d_tag != DT_NULL; ++dynamic)
+    if (dynamic->d_tag == DT_DEBUG) return reinterpret_cast<const r_debug*>(dynamic->d_un.d_ptr);
+  return nullptr;
+}
+
+/// Where modules start, in ascending order, for a libc without _dl_find_object: read from the dynamic
+/// linker's list, which may change and be freed meanwhile, by copies that may fail. Only ever a hint: what
+/// lies at a start is read anew each time.
+class StartList {
+ public:
+  /// The last start at or below the address; 0 where there is none.
+  uintptr_t below(uintptr_t address) const {
+    const Snapshot* now = current_.load(std::memory_order_acquire);
+    if (now == nullptr) return 0;
+    const uintptr_t* end = now->starts + std::min(now->count, kMost);
+    const uintptr_t* after = std::upper_bound(now->starts, end, address);
+    return after == now->starts ? 0 : after[-1];
+  }
+  /// Reads the list again; false where another thread, or the walk that was interrupted, is doing so.
+  bool refresh() {
+    if (busy_.exchange(true, std::memory_order_acquire)) return false;
+    // The longest unused one: a walk may still look into the others.
+    Snapshot& next = snapshots_[turn_++ % std::size(snapshots_)];
+    next.count = 0;
+    add(next, getauxval(AT_PHDR) & ~(kPage - 1));
+    add(next, getauxval(AT_SYSINFO_EHDR));
+    const r_debug* state = linker_state();
+    link_map map = {};
+    for (uintptr_t at = state != nullptr ? reinterpret_cast<uintptr_t>(state->r_map) : 0;
+         at != 0 && next.count < kMost; at = reinterpret_cast<uintptr_t>(map.l_next)) {
+      if (!copy_memory(at, &map, sizeof map)) break;
+      add(next, map.l_addr);
+    }
+    std::sort(next.starts, next.starts + next.count);
+    current_.store(&next, std::memory_order_release);
+    busy_.store(false, std::memory_order_release);
+    return true;
+  }
+
+ private:
+  static constexpr size_t kMost = 4096;
+  struct Snapshot {
+    size_t count;
+    uintptr_t starts[kMost];
+  };
+  static void add(Snapshot& to, uintptr_t start) {
+    char magic[SELFMAG];
+    if (start % kPage == 0 && start != 0 && copy_memory(start, magic, sizeof magic) &&
+        std::memcmp(magic, ELFMAG, SELFMAG) == 0)
+      to.starts[to.count++] = start;
+  }
+
+  Snapshot snapshots_[4] = {};
+  unsigned turn_ = 0;
+  std::atomic<const Snapshot*> current_{nullptr};
+  std::atomic<bool> busy_{false};
+};
+constinit StartList start_list;
+
+/// The end of a module that starts there, and its .eh_frame_hdr, by its program headers.
+bool read_extent(Module& module) {
+  ProgramHeaders headers;
+  module.end = UINTPTR_MAX;
+  if (!headers_at_start(module, headers)) return false;
+  uintptr_t first = UINTPTR_MAX, last = 0, eh_frame_hdr = 0;
+  for (size_t i = 0; i < headers.count; ++i) {
+    Elf64_Phdr segment = {};
+    if (!read_bytes(module.permanent, headers.address + i * sizeof segment, &segment, sizeof segment))
+      return false;
+    if (segment.p_type == PT_GNU_EH_FRAME) eh_frame_hdr = segment.p_vaddr;
+    if (segment.p_type != PT_LOAD) continue;
+    first = std::min(first, segment.p_vaddr & ~(kPage - 1));
+    last = std::max(last, segment.p_vaddr + segment.p_memsz);
+  }
+  if (last <= first || last - first > UINTPTR_MAX - module.start) return false;
+  module.end = module.start + (last - first);
+  module.eh_frame_hdr = eh_frame_hdr < first ? 0 : module.start + (eh_frame_hdr - first);
+  return true;
+}
+
+/// Start, end and .eh_frame_hdr of the module at an address.
+bool locate(uintptr_t address, Module& module) {
+  module = {};
+  if (find_object != nullptr) {
+    dl_find_object found;
+    if (find_object(reinterpret_cast<void*>(address), &found) != 0) return false;
+    module.start = reinterpret_cast<uintptr_t>(found.dlfo_map_start);
+    module.end = reinterpret_cast<uintptr_t>(found.dlfo_map_end);
+    module.eh_frame_hdr = reinterpret_cast<uintptr_t>(found.dlfo_eh_frame);
+    module.permanent = is_permanent(module.start);
+    return true;
+  }
+  for (int tries = 0; tries < 2; ++tries) {
+    module.start = start_list.below(address);
+    module.permanent = is_permanent(module.start);
+    if (module.start != 0 && read_extent(module) && module.covers(address)) return true;
+    if (tries == 0 && !start_list.refresh()) return false;
+  }
+  return false;
+}
+
 /// The bias by where the first segment, which begins with the ELF header, was meant to be. The linker's own
 /// note of it is freed when the module is unloaded.
 bool bias_by_start(Module& module, const ProgramHeaders& headers) {
@@ -161,13 +283,7 @@ bool read_segments(Module& module) {
 }  // namespace
 
 bool find_module(uintptr_t address, Module& module) {
-  dl_find_object found;
-  if (_dl_find_object(reinterpret_cast<void*>(address), &found) != 0) return false;
-  module = {};
-  module.start = reinterpret_cast<uintptr_t>(found.dlfo_map_start);
-  module.end = reinterpret_cast<uintptr_t>(found.dlfo_map_end);
-  module.eh_frame_hdr = reinterpret_cast<uintptr_t>(found.dlfo_eh_frame);
-  module.permanent = is_permanent(module.start);
+  if (!locate(address, module)) return false;
   if (!read_segments(module)) return false;
   module.table = published_table(identity_of(module));
   return true;
@@ -211,7 +327,9 @@ void learn_permanent_modules() {
     for (const ElfW(Dyn)* entry = map.l_ld; entry->d_tag != DT_NULL; ++entry)
       if (entry->d_tag == tag) use(strings + entry->d_un.d_val);
   };
-  for (const link_map* map = _r_debug.r_map; map && count < kMaxPermanent; map = map->l_next) {
+  const r_debug* state = linker_state();
+  for (const link_map* map = state ? state->r_map : nullptr; map && count < kMaxPermanent;
+       map = map->l_next) {
     const char* slash = map->l_name ? std::strrchr(map->l_name, '/') : nullptr;
     Seen entry{map, slash ? slash + 1 : map->l_name ? map->l_name : ""};
     strings_of(*map, DT_SONAME, [&](const char* name) { entry.name = name; });
@@ -233,10 +351,9 @@ void learn_permanent_modules() {
   }
   size_t permanent = 0;
   for (size_t i = 0; i < count; ++i) {
-    dl_find_object found;
-    if (!needed[i]) continue;
-    if (_dl_find_object(const_cast<ElfW(Dyn)*>(seen[i].map->l_ld), &found) != 0) continue;
-    permanent_starts[permanent++] = reinterpret_cast<uintptr_t>(found.dlfo_map_start);
+    Module module;
+    if (!needed[i] || !locate(reinterpret_cast<uintptr_t>(seen[i].map->l_ld), module)) continue;
+    permanent_starts[permanent++] = module.start;
   }
   std::sort(permanent_starts, permanent_starts + permanent);
   permanent_count.store(permanent, std::memory_order_release);

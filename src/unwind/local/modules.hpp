@@ -32,7 +32,7 @@ struct Module {
 };
 
 /// The module at an address; false where there is none. Async-signal-safe, lock-free: by glibc's
-/// _dl_find_object (2.35).
+/// _dl_find_object (2.35), else by reading the dynamic linker's list with copies that may fail.
 bool find_module(uintptr_t address, Module& module);
 
 /// Reads bytes of a module's segments: plainly where it cannot go away, else by a copy that may fail.
