@@ -133,8 +133,9 @@ const r_debug* linker_state() {
   const size_t count = segments == nullptr ? 0 : std::min<size_t>(getauxval(AT_PHNUM), 64);
   uintptr_t bias = 0;
   const ElfW(Dyn)* dynamic = nullptr;
-  for (size_t i = 0; i < count; ++i)
-    if (segments[i].p_type == PT_PHDR) bias = reinterpret_cast<uintptr_t>(segments) - segments[i].p_vaddr;
+  for (size_t i = 0; i < count; ++i)  // they stand behind the ELF header, which begins the file
+    if (segments[i].p_type == PT_LOAD && segments[i].p_offset == 0)
+      bias = reinterpret_cast<uintptr_t>(segments) - sizeof(Elf64_Ehdr) - segments[i].p_vaddr;
   for (size_t i = 0; i < count; ++i)
     if (segments[i].p_type == PT_DYNAMIC)
       dynamic = reinterpret_cast<const ElfW(Dyn)*>(bias + segments[i].p_vaddr);
