@@ -76,7 +76,7 @@ void leaf(Path& path) {
 }
 
 /// The median of the ticks of one unwind, less what reading the clock takes.
-Measured measure(const Unwinder& unwinder, unsigned functions, bool random, double tick_ns) {
+Measured measure(const Unwinder& unwinder, unsigned functions, bool random, double tick_ns, Run run) {
   static uint64_t clock_ticks = [] {
     std::vector<uint64_t> ticks;
     for (int i = 0; i < 1001; ++i) {
@@ -95,7 +95,7 @@ Measured measure(const Unwinder& unwinder, unsigned functions, bool random, doub
   const int paths = random ? 20000 : 3;
   for (int i = 0; i < paths; ++i) {
     for (uint16_t& next : path_functions) next = static_cast<uint16_t>(engine() % functions);
-    unwinder.frame_pointers ? with_frame_pointers::run(path) : without_frame_pointers::run(path);
+    run(path);
   }
   // The first tenth warms up.
   std::vector<uint64_t> ticks(work.ticks.begin() + static_cast<std::ptrdiff_t>(work.ticks.size() / 10),
@@ -107,6 +107,22 @@ Measured measure(const Unwinder& unwinder, unsigned functions, bool random, doub
   for (size_t i = 0; i < kept; ++i) sum += static_cast<double>(ticks[i]);
   const double mean = sum / static_cast<double>(kept) - static_cast<double>(clock_ticks);
   return {mean * tick_ns / static_cast<double>(work.frames), work.frames};
+}
+
+/// The same functions in a module that was loaded with dlopen, and could be unloaded.
+void measure_plugin(const std::vector<Unwinder>& unwinders, double tick_ns, Figures& figures) {
+  const char* const run_name = "_ZN4clew5bench22without_frame_pointers3runERNS0_4PathE";
+  const Run run = of_library<void(Path&)>(CLEW_BENCH_PLUGIN, run_name);
+  if (!run) return;
+  prepare_framehop();  // again: there is a module more
+  std::printf("\nns a frame, in a module loaded with dlopen: 64 functions, repeated\n");
+  for (const Unwinder& unwinder : unwinders) {
+    if (unwinder.frame_pointers) continue;
+    const Measured measured = measure(unwinder, 64, false, tick_ns, run);
+    std::printf("%-16s %8.2f\n", unwinder.name, measured.ns_a_frame);
+    figures.add("64 functions of a module loaded with dlopen, repeated", "unwind", "ns/frame",
+                measured.ns_a_frame, unwinder.name);
+  }
 }
 
 #ifdef CLEW_BENCH_FIRST
@@ -172,7 +188,8 @@ int main(int argc, char** argv) {
     size_t column = 0, seen = 0;
     for (const unsigned functions : {64u, 4096u}) {
       for (const bool random : {false, true}) {
-        const Measured measured = measure(unwinder, functions, random, tick_ns);
+        const Run run = unwinder.frame_pointers ? with_frame_pointers::run : without_frame_pointers::run;
+        const Measured measured = measure(unwinder, functions, random, tick_ns, run);
         if (base.size() == column) base.push_back(measured.ns_a_frame);
         const double ratio = measured.ns_a_frame / base[column++];
         std::printf("  %8.2f  %8.2f x", measured.ns_a_frame, ratio);
@@ -186,6 +203,7 @@ int main(int argc, char** argv) {
     std::printf("  (%zu frames)\n", seen);
     std::fflush(stdout);
   }
+  measure_plugin(unwinders, tick_ns, figures);
 #ifdef CLEW_BENCH_FIRST
   measure_first(unwinders, figures);
 #endif

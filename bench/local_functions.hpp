@@ -26,5 +26,6 @@ void run(Path& path);
 namespace with_frame_pointers {
 void run(Path& path);
 }
+using Run = void (*)(Path& path);
 
 }  // namespace clew::bench

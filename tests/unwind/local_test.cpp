@@ -637,25 +637,39 @@ TEST(Local, ACoroutinesStackThatGoesAwayIsNotRead) {
 
 // ---- Modules that replace each other ----
 
-/// A library whose function holds `bytes` of stack while it calls its argument. All such have the same
-/// layout, and a note that is longer than the build-id and the same in all.
+/// A library with a function that holds `bytes` of stack, all of it copies of its return address, while it
+/// calls its argument; `call` calls it and holds as many copies as are needed for a walk that takes it for
+/// another such function to have nothing to notice but a wrong stack pointer. All such libraries have the
+/// same layout, and a note that is longer than the build-id and the same in all.
 std::string library_with_frame(const std::string& folder, int bytes) {
   const std::string source = folder + "/" + std::to_string(bytes) + ".s";
   const std::string library = folder + "/" + std::to_string(bytes) + ".so";
+  const auto function = [](const std::string& name, const std::string& size, const std::string& calls) {
+    return ".type " + name + ", @function\n" + name + ":\n.cfi_startproc\nsub $" + size +
+           ", %rsp\n.cfi_adjust_cfa_offset " + size + "\nmov " + size + "(%rsp), %rax\nmov $" + size +
+           "/8, %ecx\n1: mov %rax, -8(%rsp,%rcx,8)\ndec %ecx\njnz 1b\ncall " + calls + "\nadd $" + size +
+           ", %rsp\n.cfi_adjust_cfa_offset -" + size + "\nret\n.cfi_endproc\n.size " + name + ", . - " +
+           name + "\n";
+  };
   std::ofstream(source) << ".section .note.same, \"a\", @note\n.p2align 3\n.long 4, 64, 1\n.asciz \"abc\"\n"
-                           ".fill 64, 1, 7\n.text\n.globl call\n.type call, @function\ncall:\n"
-                           ".cfi_startproc\nsub $"
-                        << bytes << ", %rsp\n.cfi_adjust_cfa_offset " << bytes << "\ncall *%rdi\nadd $"
-                        << bytes << ", %rsp\n.cfi_adjust_cfa_offset -" << bytes
-                        << "\nret\n.cfi_endproc\n.size call, . - call\n"
-                           ".section .note.GNU-stack, \"\", @progbits\n";
+                           ".fill 64, 1, 7\n.text\n.globl call\n"
+                        << function("call", "264", "inner")
+                        << function("inner", std::to_string(bytes), "*%rdi")
+                        << ".section .note.GNU-stack, \"\", @progbits\n";
   const Output built =
       run_command("gcc -shared -nostdlib -Wl,--build-id -o " + library + " " + source + " 2>&1");
   EXPECT_EQ(built.status, 0) << built.out;
   return library;
 }
 
-TEST(Local, AnotherModuleAtTheSameAddressHasItsOwnTable) {
+NOINLINE void look_at_three() {
+  seen.trace = unwind_here(std::span(seen.frames).first(3));
+  AFTER_CALL;
+}
+
+/// Loads such libraries one after the other at one address, and walks through each, again and again: from its
+/// tables or .eh_frame, and from what is remembered.
+void replace_modules(bool tables) {
   const std::string folder = testing::TempDir() + "clew_local_" + std::to_string(getpid());
   std::filesystem::create_directory(folder);
   void* place = nullptr;
@@ -667,15 +681,22 @@ TEST(Local, AnotherModuleAtTheSameAddressHasItsOwnTable) {
       EXPECT_EQ(call, place) << "what this is about has not happened";
     }
     place = call;
-    clew_load_tables();
-    reinterpret_cast<void (*)(void (*)())>(call)(look);
-    EXPECT_TRUE(seen.root()) << bytes << clew_end_name(seen.trace.end);
-    ASSERT_GT(seen.trace.frames, 2u);
-    EXPECT_EQ(seen.frames[2].sp - seen.frames[1].sp, static_cast<uintptr_t>(bytes) + 8);
+    if (tables) clew_load_tables();
+    for (int i = 0; i < 3; ++i) {
+      reinterpret_cast<void (*)(void (*)())>(call)(look);
+      EXPECT_TRUE(seen.root()) << bytes << clew_end_name(seen.trace.end);
+      ASSERT_GT(seen.trace.frames, 2u);
+      EXPECT_EQ(seen.frames[2].sp - seen.frames[1].sp, static_cast<uintptr_t>(bytes) + 8);
+      reinterpret_cast<void (*)(void (*)())>(call)(look_at_three);  // no further than all looks well
+      EXPECT_EQ(seen.frames[2].sp - seen.frames[1].sp, static_cast<uintptr_t>(bytes) + 8) << bytes;
+    }
     dlclose(module);
   }
   std::filesystem::remove_all(folder);
 }
+
+TEST(Local, AnotherModuleAtTheSameAddressHasItsOwnRules) { replace_modules(false); }
+TEST(Local, AnotherModuleAtTheSameAddressHasItsOwnTable) { replace_modules(true); }
 
 // ---- What it needs ----
 

@@ -58,19 +58,52 @@ bool read_bytes(bool permanent, uintptr_t address, void* out, size_t size) {
   return true;
 }
 
-/// Adds a module's bytes, the first hundreds at most, to the hash of its contents.
-void hash_contents(Module& module, uintptr_t at, size_t size) {
-  uint64_t& hash = module.contents;
-  unsigned char bytes[64] = {};
-  for (size_t done = 0; done < std::min<size_t>(size, 256); done += sizeof bytes) {
-    const size_t part = std::min(size - done, sizeof bytes);
-    if (!read_bytes(module.permanent, at + done, bytes, part)) return;
-    for (size_t i = 0; i < part; i += 8) {
-      uint64_t word;
-      std::memcpy(&word, bytes + i, 8);
-      hash = (hash ^ word) * 0x9e3779b97f4a7c15u;
-      hash ^= hash >> 29;
-    }
+/// A module's bytes. The first ones, its headers and mostly its notes, come from one copy where it may go
+/// away meanwhile.
+class ModuleBytes {
+ public:
+  explicit ModuleBytes(const Module& module) : start_(module.start) {
+    if (module.permanent) return;
+    const size_t size = std::min(module.end - module.start, sizeof first_);
+    if (copy_memory(start_, first_, size)) size_ = size;
+  }
+  bool read(const Module& module, uintptr_t address, void* out, size_t size) const {
+    const uintptr_t at = address - start_;
+    if (at >= size_ || size > size_ - at) return read_bytes(module.permanent, address, out, size);
+    std::memcpy(out, first_ + at, size);
+    return true;
+  }
+
+ private:
+  uintptr_t start_;
+  size_t size_ = 0;
+  unsigned char first_[1024];
+};
+
+/// Whether a build-id is among these notes (System V ABI, chapter 5, "Note Section").
+bool holds_build_id(const unsigned char* notes, size_t size) {
+  Elf64_Nhdr note;
+  for (size_t at = 0; at + sizeof note < size;) {
+    std::memcpy(&note, notes + at, sizeof note);
+    if (note.n_type == NT_GNU_BUILD_ID && note.n_namesz == 4 && note.n_descsz >= 8 &&
+        std::memcmp(notes + at + sizeof note, "GNU", std::min<size_t>(4, size - at - sizeof note)) == 0)
+      return true;
+    at += sizeof note + ((uint64_t{note.n_namesz} + 3) & ~3u) + ((uint64_t{note.n_descsz} + 3) & ~3u);
+  }
+  return false;
+}
+
+/// Adds notes, the first hundreds of bytes at most, to the hash of the module's contents.
+void add_notes(Module& module, const ModuleBytes& bytes, uintptr_t at, size_t size) {
+  unsigned char notes[256] = {};
+  size = std::min(size, sizeof notes);
+  if (!bytes.read(module, at, notes, size)) return;
+  module.has_build_id |= holds_build_id(notes, size);
+  for (size_t i = 0; i < size; i += 8) {
+    uint64_t word;
+    std::memcpy(&word, notes + i, 8);
+    module.contents = (module.contents ^ word) * 0x9e3779b97f4a7c15u;
+    module.contents ^= module.contents >> 29;
   }
 }
 
@@ -91,9 +124,9 @@ struct ProgramHeaders {
 };
 
 /// Program headers of a module that starts with its ELF header, as shared libraries do.
-bool headers_at_start(const Module& module, ProgramHeaders& headers) {
+bool headers_at_start(const Module& module, const ModuleBytes& bytes, ProgramHeaders& headers) {
   Elf64_Ehdr header = {};
-  if (!read_bytes(module.permanent, module.start, &header, sizeof header)) return false;
+  if (!bytes.read(module, module.start, &header, sizeof header)) return false;
   if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0 || header.e_ident[EI_CLASS] != ELFCLASS64 ||
       header.e_phentsize != sizeof(Elf64_Phdr) || header.e_phoff > kPage || header.e_phnum > 64)
     return false;
@@ -242,11 +275,10 @@ bool locate(uintptr_t address, Module& module) {
 
 /// The bias by where the first segment, which begins with the ELF header, was meant to be. The linker's own
 /// note of it is freed when the module is unloaded.
-bool bias_by_start(Module& module, const ProgramHeaders& headers) {
+bool bias_by_start(Module& module, const ModuleBytes& bytes, const ProgramHeaders& headers) {
   for (size_t i = 0; i < headers.count; ++i) {
     Elf64_Phdr segment = {};
-    if (!read_bytes(module.permanent, headers.address + i * sizeof segment, &segment, sizeof segment))
-      return false;
+    if (!bytes.read(module, headers.address + i * sizeof segment, &segment, sizeof segment)) return false;
     if (segment.p_type != PT_LOAD) continue;
     module.bias = module.start - (segment.p_vaddr & ~(kPage - 1));
     return true;
@@ -256,9 +288,10 @@ bool bias_by_start(Module& module, const ProgramHeaders& headers) {
 
 /// Fills the bias, the ranges and the contents from the program headers.
 bool read_segments(Module& module) {
+  const ModuleBytes bytes(module);
   ProgramHeaders headers;
-  if (headers_at_start(module, headers)) {
-    if (!bias_by_start(module, headers)) return false;
+  if (headers_at_start(module, bytes, headers)) {
+    if (!bias_by_start(module, bytes, headers)) return false;
   } else if (!headers_of_program(module, headers)) {
     return false;
   }
@@ -266,8 +299,7 @@ bool read_segments(Module& module) {
   module.contents = 1;
   for (size_t i = 0; i < headers.count; ++i) {
     Elf64_Phdr segment = {};
-    if (!read_bytes(module.permanent, headers.address + i * sizeof segment, &segment, sizeof segment))
-      return false;
+    if (!bytes.read(module, headers.address + i * sizeof segment, &segment, sizeof segment)) return false;
     const uintptr_t start = module.bias + segment.p_vaddr;
     const uintptr_t end = start + segment.p_memsz;
     if (end < start || start < module.start || end > module.end) continue;
@@ -276,7 +308,7 @@ bool read_segments(Module& module) {
     if (segment.p_type == PT_LOAD && module.eh_frame_hdr - start < end - start)
       module.eh_frame = {start, end};
     // One of the notes is the build-id.
-    if (segment.p_type == PT_NOTE) hash_contents(module, start, segment.p_memsz);
+    if (segment.p_type == PT_NOTE) add_notes(module, bytes, start, segment.p_memsz);
   }
   return true;
 }
@@ -297,6 +329,11 @@ bool read_module(const Module& module, uintptr_t address, void* out, size_t size
   bool inside = within(module.eh_frame);
   for (const Module::Range& range : module.text) inside |= within(range);
   return inside && read_bytes(module.permanent, address, out, size);
+}
+
+bool is_still(const Module& module) {
+  Module now;
+  return find_module(module.start, now) && identity_of(now) == identity_of(module);
 }
 
 void publish_table(const Module& module, const clew_table_header* table) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 
 struct clew_table_header;
 
@@ -20,7 +21,20 @@ struct Module {
   Range text[4];                             // executable segments
   bool permanent = false;                    // cannot be unloaded: loaded with the program
   uint64_t contents = 0;                     // a hash of its notes, the build-id among them
+  bool has_build_id = false;                 // so that another module in its place can be told from it
   const clew_table_header* table = nullptr;  // null: not loaded
+
+  /// What stands for an address of a module that may be unloaded where addresses of all are kept: not an
+  /// address of user space, and another one for another module in its place.
+  uintptr_t key_of(uintptr_t address) const {
+    constexpr uintptr_t kNoAddress = uintptr_t{1} << 47;
+    uint64_t salt = contents;
+    for (const uintptr_t part : {start, end, eh_frame_hdr}) {
+      salt = (salt ^ part) * 0x9e3779b97f4a7c15u;
+      salt ^= salt >> 31;
+    }
+    return ((address ^ (salt & ~uint64_t{15})) & (kNoAddress - 1)) | kNoAddress;
+  }
 
   bool covers(uintptr_t address) const { return address - start < end - start; }
   /// The executable segment that holds an address; null where none does.
@@ -37,6 +51,9 @@ bool find_module(uintptr_t address, Module& module);
 
 /// Reads bytes of a module's segments: plainly where it cannot go away, else by a copy that may fail.
 bool read_module(const Module& module, uintptr_t address, void* out, size_t size);
+
+/// Whether what was found as `module` is still loaded. Likewise.
+bool is_still(const Module& module);
 
 /// Publishes a module's compiled table, which must live for ever. Not in a signal handler.
 void publish_table(const Module& module, const clew_table_header* table);

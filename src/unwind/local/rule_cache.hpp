@@ -16,8 +16,9 @@
 //
 // A reader that sees the hint of one address with the word of another sees that they do not match. An address
 // whose place is another's is kept in a second level, four to a set. Once all is there, nothing is written
-// any more, so that threads do not take cache lines from each other. Only rules that can be said so, of
-// modules that are never unloaded, are here.
+// any more, so that threads do not take cache lines from each other. Only rules that can be said so are here.
+// Addresses of modules that may be unloaded are here by Module::key_of, which the loop over cached frames
+// does not meet: who asks for them has found the module first.
 #pragma once
 
 #include <atomic>
@@ -61,6 +62,17 @@ class RuleCache {
   static uintptr_t offset(uintptr_t hint) { return hint & 0xfff8u; }
   /// CFA less where rbp is saved; 0: it is not.
   static uintptr_t rbp_offset(uint64_t word) { return word >> 48 << 3; }
+
+  /// The rule of `pc` as far as rip, rsp and rbp are concerned; 0: not known.
+  clew_rule rule(uintptr_t pc) const {
+    uintptr_t found = hint(pc & 0xffff);
+    uint64_t its_word = word(pc & 0xffff);
+    if (!match(its_word, pc, found) && !find_second(pc, found, its_word)) return 0;
+    if (is_root(found)) return clew_rule_make(CLEW_CFA_ROOT, 0, 0, CLEW_BP_UNCHANGED, 0, false);
+    return clew_rule_make(CLEW_CFA_REG, by_rbp(found) ? CLEW_RBP : CLEW_RSP,
+                          static_cast<int32_t>(offset(found)),
+                          static_cast<uint32_t>(rbp_offset(its_word) / 8), 0, false);
+  }
 
   void insert(uintptr_t pc, clew_rule rule) {
     uint16_t hint = 0;

@@ -32,6 +32,7 @@ struct Context {
   bool has_module = false;
   clew_one_rule* one;  // a rule read in place
   bool fills_cache = true;
+  bool few_registers = false;  // rip, rsp and rbp are all that is followed
 
   bool find(uintptr_t pc) {
     if (!has_module || !module.covers(pc)) has_module = find_module(pc, module);
@@ -86,7 +87,10 @@ static clew_rule rule_of(Context* context, clew_code* code, uint64_t address) {
   const clew_rule kEntry = clew_rule_make(CLEW_CFA_REG, CLEW_RSP, 8, CLEW_BP_UNCHANGED, 0, false);
   const clew_rule kRoot = clew_rule_make(CLEW_CFA_ROOT, 0, 0, CLEW_BP_UNCHANGED, 0, false);
   const Module& module = context->module;
+  const bool keyed = !module.permanent && module.has_build_id && context->fills_cache;
   clew_rule rule = 0;
+  if (keyed && context->few_registers) rule = rule_cache.rule(module.key_of(address + 1));
+  if (rule != 0) return rule;
   if (code->table) {
     rule = clew_table_lookup(context, code->table, address - code->bias);
   } else if (module.eh_frame_hdr != 0) {
@@ -103,6 +107,9 @@ static clew_rule rule_of(Context* context, clew_code* code, uint64_t address) {
     code->table = &context->one->header;
   }
   if (rule != 0 && module.permanent && context->fills_cache) rule_cache.insert(address + 1, rule);
+  // What was read in place may be another module's by now.
+  if (rule != 0 && keyed && (module.table || is_still(module)))
+    rule_cache.insert(module.key_of(address + 1), rule);
   return rule;
 }
 
@@ -199,6 +206,7 @@ void remember(ThreadMemory& memory, uint32_t joined, const Sink& sink) {
 /// Runs the core over `out` with every register followed, as far as it gets.
 template <class Sink>
 WalkResult walk_slowly(Context& context, const Start& start, const Sink& sink, size_t capacity) {
+  context.few_registers = false;
   clew_frame frame;
   clew_walk walk{};
   walk.context = &context;
@@ -338,6 +346,7 @@ template <class Sink>
 [[gnu::noinline]] WalkResult walk_on(Context& context, const Start& start, Position at, const Sink& sink,
                                      size_t capacity, ThreadMemory* memory, bool traced) {
   uint32_t switches = 0;
+  context.few_registers = true;
   for (;;) {
     // One step by the core.
     clew_frame frame;
