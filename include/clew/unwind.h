@@ -73,7 +73,8 @@ CLEW_API bool clew_cursor_register(const struct clew_cursor* cursor, unsigned nu
 /* Loads the compact tables of the modules that are mapped now, from the cache on disk or by compiling them;
  * returns how many. Without them walks are right wherever .eh_frame is; with them also in code that has
  * none and in libgcc's last steps of a throw, and faster where an address is met for the first time.
- * Allocates, opens files and takes locks: not in a signal handler. Call it again after dlopen. */
+ * Allocates, opens files and takes locks: not in a signal handler. Call it again after dlopen. Where another
+ * thread unloads modules meanwhile, some are left for the next call. */
 CLEW_API size_t clew_load_tables(void);
 
 #ifdef __cplusplus

@@ -25,6 +25,18 @@ Result<elf::Image> image_in_memory(const Module& module) {
       module.start, "module");
 }
 
+/// How many modules have been unloaded so far.
+uint64_t unloaded_count() {
+  uint64_t count = 0;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* out) {
+        *static_cast<uint64_t*>(out) = info->dlpi_subs;
+        return 1;
+      },
+      &count);
+  return count;
+}
+
 std::shared_ptr<const table::Table> table_of(const Module& module, const std::string& path) {
   auto loaded = image_in_memory(module);
   if (!loaded) return nullptr;
@@ -68,6 +80,7 @@ extern "C" size_t clew_load_tables() {
       &all);
   size_t count = 0;
   for (const Loaded& loaded : all) {
+    const uint64_t unloaded = unloaded_count();
     Module module;
     if (!find_module(loaded.address, module)) continue;
     if (module.table) {
@@ -76,6 +89,9 @@ extern "C" size_t clew_load_tables() {
     }
     auto table = table_of(module, loaded.path.empty() ? "/proc/self/exe" : loaded.path);
     if (!table) continue;
+    // It may have been read from another module, which has come in the place of the first since that was
+    // found.
+    if (!module.permanent && unloaded_count() != unloaded) continue;
     kept.push_back(table);
     publish_table(module, table->header());
     ++count;
