@@ -235,12 +235,12 @@ constinit StartList start_list;
 bool read_extent(Module& module) {
   ProgramHeaders headers;
   module.end = UINTPTR_MAX;
-  if (!headers_at_start(module, headers)) return false;
+  const ModuleBytes bytes(module);
+  if (!headers_at_start(module, bytes, headers)) return false;
   uintptr_t first = UINTPTR_MAX, last = 0, eh_frame_hdr = 0;
   for (size_t i = 0; i < headers.count; ++i) {
     Elf64_Phdr segment = {};
-    if (!read_bytes(module.permanent, headers.address + i * sizeof segment, &segment, sizeof segment))
-      return false;
+    if (!bytes.read(module, headers.address + i * sizeof segment, &segment, sizeof segment)) return false;
     if (segment.p_type == PT_GNU_EH_FRAME) eh_frame_hdr = segment.p_vaddr;
     if (segment.p_type != PT_LOAD) continue;
     first = std::min(first, segment.p_vaddr & ~(kPage - 1));
