@@ -319,6 +319,12 @@ bool find_module(uintptr_t address, Module& module) {
   if (!locate(address, module)) return false;
   if (!read_segments(module)) return false;
   module.table = published_table(identity_of(module));
+  module.salt = module.contents;
+  for (const uintptr_t part : {module.start, module.end, module.eh_frame_hdr}) {
+    module.salt = (module.salt ^ part) * 0x9e3779b97f4a7c15u;
+    module.salt ^= module.salt >> 31;
+  }
+  module.salt &= ~uint64_t{15};  // neighbours stay neighbours, see RuleCache
   return true;
 }
 

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 
 struct clew_table_header;
 
@@ -22,18 +21,14 @@ struct Module {
   bool permanent = false;                    // cannot be unloaded: loaded with the program
   uint64_t contents = 0;                     // a hash of its notes, the build-id among them
   bool has_build_id = false;                 // so that another module in its place can be told from it
+  uint64_t salt = 0;                         // made of all that tells it from another module
   const clew_table_header* table = nullptr;  // null: not loaded
 
   /// What stands for an address of a module that may be unloaded where addresses of all are kept: not an
   /// address of user space, and another one for another module in its place.
   uintptr_t key_of(uintptr_t address) const {
     constexpr uintptr_t kNoAddress = uintptr_t{1} << 47;
-    uint64_t salt = contents;
-    for (const uintptr_t part : {start, end, eh_frame_hdr}) {
-      salt = (salt ^ part) * 0x9e3779b97f4a7c15u;
-      salt ^= salt >> 31;
-    }
-    return ((address ^ (salt & ~uint64_t{15})) & (kNoAddress - 1)) | kNoAddress;
+    return ((address ^ salt) & (kNoAddress - 1)) | kNoAddress;
   }
 
   bool covers(uintptr_t address) const { return address - start < end - start; }

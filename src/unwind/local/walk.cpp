@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <cstring>
+#include <utility>
 
 #include "analysis/analysis.hpp"
 #include "unwind/code_around.hpp"
@@ -30,11 +31,16 @@ struct Context {
   StackMemory stack;
   Module module;  // found last: neighbouring frames are mostly in the same
   bool has_module = false;
+  Module before;  // that before it, to which a walk often comes back
+  bool has_before = false;
   clew_one_rule* one;  // a rule read in place
   bool fills_cache = true;
   bool few_registers = false;  // rip, rsp and rbp are all that is followed
 
   bool find(uintptr_t pc) {
+    if (has_module && module.covers(pc)) return true;
+    std::swap(module, before);
+    std::swap(has_module, has_before);
     if (!has_module || !module.covers(pc)) has_module = find_module(pc, module);
     return has_module;
   }
@@ -341,6 +347,38 @@ Stop step_cached_from(const Interval& known, Position& at, const Sink& sink, siz
   return stop;
 }
 
+/// Likewise within the module that the walk has found last, where that may be unloaded. The thread's last
+/// trace holds no such frames.
+template <class Sink>
+Stop step_keyed(const Context& context, Position& at, const Sink& sink, size_t capacity) {
+  const Module& module = context.module;
+  const Interval& known = context.stack.known();
+  if (module.permanent || !module.has_build_id || (at.flags & CLEW_FRAME_EXACT_PC) != 0) return Stop::kAsk;
+  while (at.count < capacity && module.covers(at.pc)) {
+    const clew_rule rule = rule_cache.rule(module.key_of(at.pc));
+    const bool root = clew_rule_kind(rule) == CLEW_CFA_ROOT;
+    uintptr_t cfa = at.sp;
+    if (!root) {
+      if (rule == 0) break;
+      if (clew_rule_register(rule) == CLEW_RBP) {
+        if (at.rbp_slot != 0 && !known.holds(at.rbp_slot)) break;
+        if (at.rbp_slot != 0) at.rbp = load(at.rbp_slot);
+        if (at.rbp_slot == 0 && !at.rbp_known) break;
+        cfa = at.rbp;
+      }
+      cfa += static_cast<uintptr_t>(clew_rule_offset(rule));
+      if (cfa <= at.sp || !known.holds(cfa - 8)) break;
+    }
+    sink.put(at.count++, at.pc, at.sp, at.how, at.flags);
+    if (root) return Stop::kRoot;
+    at.how = CLEW_HOW_TABLE;
+    at.pc = load(cfa - 8);
+    if (clew_rule_bp(rule) != CLEW_BP_UNCHANGED) at.rbp_slot = cfa - 8 * uintptr_t{clew_rule_bp(rule)};
+    at.sp = cfa;
+  }
+  return Stop::kAsk;
+}
+
 /// Goes on from where the cache did not know further.
 template <class Sink>
 [[gnu::noinline]] WalkResult walk_on(Context& context, const Start& start, Position at, const Sink& sink,
@@ -384,6 +422,7 @@ template <class Sink>
     at.flags = step.flags;
     switches = step.switches;
     if (!context.fills_cache) continue;
+    if (step_keyed(context, at, sink, capacity) == Stop::kRoot) return {at.count, CLEW_END_ROOT, 0};
     if (traced) memory->record.restart();
     if (step_cached_from(context.stack.known(), at, sink, capacity, memory, traced) == Stop::kRoot)
       return {at.count, CLEW_END_ROOT, 0};
@@ -434,7 +473,8 @@ WalkResult run(const Position& at, const MakeStart& start, const Sink& sink, siz
   const bool first = !has_walked.load(std::memory_order_relaxed);
   if (first) has_walked.store(true, std::memory_order_relaxed);
   clew_one_rule one;
-  Context context{StackMemory(memory ? memory->stack : Interval{}, at.sp), {}, false, &one, !first};
+  Context context{
+      StackMemory(memory ? memory->stack : Interval{}, at.sp), {}, false, {}, false, &one, !first};
   const WalkResult result = walk_on(context, start(), position, sink, capacity, memory, traced);
   if (memory) {
     const Interval& known = context.stack.known();
@@ -500,7 +540,7 @@ bool Cursor::next(clew_frame& out) {
   constexpr uint32_t kNeeded = 1u << CLEW_RIP | 1u << CLEW_RSP;
   if (over_ || (next_.known & kNeeded) != kNeeded) return false;
   clew_one_rule one;
-  Context context{StackMemory(Interval{}, next_.value[CLEW_RSP]), {}, false, &one};
+  Context context{StackMemory(Interval{}, next_.value[CLEW_RSP]), {}, false, {}, false, &one};
   clew_walk step{};
   step.context = &context;
   std::copy(next_.value.begin(), next_.value.end(), step.state.value);
