@@ -42,4 +42,9 @@ struct TableOptions {
 };
 int table(const TableOptions& options);
 
+struct DoctorOptions {
+  bool json = false;
+};
+int doctor(const DoctorOptions& options);
+
 }  // namespace clew::cli

@@ -68,7 +68,8 @@ int run(int argc, char** argv) {
       ->take_all();
   record_command->add_flag("-a,--all", record_options.all,
                            "every process of the machine (needs CAP_PERFMON)");
-  record_command->add_option("--collector", record_options.collector, "auto, perf or inprocess")->capture_default_str();
+  record_command->add_option("--collector", record_options.collector, "auto, perf or inprocess")
+      ->capture_default_str();
   record_command->add_option(
       "--duration", record_options.duration_s,
       "seconds to record; a command runs on afterwards (default: until it ends, or Ctrl-C)");
@@ -111,6 +112,12 @@ int run(int argc, char** argv) {
     table_options.dump = table_dump->parsed();
     status = table(table_options);
   });
+
+  DoctorOptions doctor_options;
+  CLI::App* doctor_command =
+      app.add_subcommand("doctor", "Say what works here, and what to do about the rest");
+  doctor_command->add_flag("--json", doctor_options.json, "Print JSON");
+  doctor_command->callback([&] { status = doctor(doctor_options); });
 
   try {
     app.parse(own_count, argv);

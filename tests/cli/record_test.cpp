@@ -133,6 +133,16 @@ TEST_F(Record, WherePerfIsForbiddenItSaysWhatToDo) {
   EXPECT_FALSE(std::filesystem::exists(path("clew.otlp.zst")));
 }
 
+TEST_F(Record, WherePerfIsForbiddenTheDoctorSaysSo) {
+  const Ran ran = clew({"doctor", "--json"}, forbid_perf);
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  for (const char* name : {"own_processes", "kernel_time", "all_processes", "hardware_counters"}) {
+    const std::string text = std::string("{\"name\":\"") + name + "\",\"works\":";
+    EXPECT_NE(ran.out.find(text + "false"), std::string::npos) << name << "\n" << ran.out;
+  }
+  EXPECT_NE(ran.out.find("sysctl kernel.perf_event_paranoid=2"), std::string::npos) << ran.out;
+}
+
 TEST_F(Record, AnInterruptEndsTheCommandAndKeepsTheRecording) {
   const std::string program = compile("endless", std::string(kSpin) + R"(
 int main(int argc, char** argv) {
