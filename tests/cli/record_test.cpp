@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -484,6 +485,38 @@ TEST_F(Record, ASetuidProgramThatEndsSamplingIsNamed) {
   const Ran ran = clew({"record", "--", "sh", "-c", program + "; exit 5"});
   EXPECT_EQ(ran.status, 5) << ran.err;
   EXPECT_NE(ran.err.find("setuid"), std::string::npos) << ran.err;
+}
+
+/// The slice of a thread (0: the caller) that the scheduler keeps: sched_attr's sched_runtime, set first
+/// where `wanted` is not 0.
+uint64_t slice_ns(pid_t tid, uint64_t wanted = 0) {
+  std::array<uint64_t, 6> attr = {};  // linux/sched/types.h: sched_runtime is the fourth
+  if (syscall(SYS_sched_getattr, tid, attr.data(), sizeof attr, 0) != 0) return 0;
+  if (wanted != 0) {
+    attr[3] = wanted;
+    syscall(SYS_sched_setattr, tid, attr.data(), 0);
+    return slice_ns(tid);
+  }
+  return attr[3];
+}
+
+TEST_F(Record, TheThreadThatEmptiesTheRingsAsksForTheShortestSlice) {
+  constexpr uint64_t kShortest = 100'000;
+  uint64_t kept = 0;
+  std::thread([&] { kept = slice_ns(0, kShortest); }).join();
+  if (kept != kShortest) GTEST_SKIP() << "this kernel has no slices (Linux 6.12)";
+  const std::string go = path("go");
+  const pid_t child =
+      start({"record", "--", "sh", "-c", "touch ready; while [ ! -e go ]; do sleep 0.01; done"});
+  wait_for_file(path("ready"));
+  std::vector<uint64_t> slices;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/" + std::to_string(child) + "/task")) {
+    if (contents(task.path() / "comm") == "clew-drain\n")
+      slices.push_back(slice_ns(static_cast<pid_t>(std::stol(task.path().filename()))));
+  }
+  std::ofstream(go) << "";
+  EXPECT_EQ(wait_for(child).status, 0);
+  EXPECT_EQ(slices, std::vector<uint64_t>{kShortest});
 }
 
 TEST_F(Record, TheDurationEndsTheRecordingNotTheCommand) {
