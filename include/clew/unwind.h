@@ -11,8 +11,9 @@
  * SIGSTKSZ, 8 KiB, does for all but a process's first walk without tables (10 KiB); one of MINSIGSTKSZ, which
  * the kernel fills with the registers, does not.
  *
- * Linux, x86-64. Modules are found by glibc's _dl_find_object (2.35), without a lock; with an older libc by the
- * dynamic linker's list, which is read with copies that may fail, some microseconds for what is met first. */
+ * Linux, x86-64. Modules are found by glibc's _dl_find_object (2.35), without a lock; with an older libc by
+ * the dynamic linker's list, which is read with copies that may fail, some microseconds for what is met
+ * first. */
 #ifndef CLEW_UNWIND_H
 #define CLEW_UNWIND_H
 

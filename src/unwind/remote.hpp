@@ -19,8 +19,8 @@ struct Registers {
   uint32_t known = 0;
 };
 
-/// Of the registers that a walk follows, those that a frame with `flags` (enum clew_frame_flags) has for sure:
-/// after a call only what the psABI makes callees keep, since tables do not say what they change.
+/// Of the registers that a walk follows, those that a frame with `flags` (enum clew_frame_flags) has for
+/// sure: after a call only what the psABI makes callees keep, since tables do not say what they change.
 constexpr uint32_t known_in_frame(uint32_t known, uint32_t flags) {
   constexpr uint32_t kKept = 1u << CLEW_RBX | 1u << CLEW_RBP | 1u << CLEW_RSP | 1u << CLEW_R12 |
                              1u << CLEW_R13 | 1u << CLEW_R14 | 1u << CLEW_R15 | 1u << CLEW_RIP;
