@@ -79,7 +79,8 @@ struct clew_sample {
  * The frames of one after those of the other go to frames[0 .. capacity), how each went to traces[i]. Returns
  * how many samples were unwound: fewer than `count` where less than `depth` frames of room were left for the
  * next. A trace that would read behind its copy ends as CLEW_END_STACK_CUT, or CLEW_END_OTHER_STACK where
- * that is far from it. Code that no module holds is not looked at. */
+ * that is far from it. Code that no module holds is not looked at. Needs
+ * 20 KiB of stack. */
 CLEW_API size_t clew_space_unwind_batch(const struct clew_space* space, const struct clew_sample* samples,
                                         size_t count, size_t depth, struct clew_frame* frames,
                                         size_t capacity, struct clew_trace* traces);

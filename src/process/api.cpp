@@ -180,6 +180,7 @@ clew_trace clew_space_unwind(const clew_space* space, const clew_registers* star
 
 size_t clew_space_unwind_batch(const clew_space* space, const clew_sample* samples, size_t count,
                                size_t depth, clew_frame* frames, size_t capacity, clew_trace* traces) {
+  clew::unwind::KnownRules known;
   size_t used = 0, done = 0;
   for (; done < count && capacity - used >= depth; ++done) {
     if (depth == 0) {
@@ -187,8 +188,8 @@ size_t clew_space_unwind_batch(const clew_space* space, const clew_sample* sampl
       continue;
     }
     CopyTarget target(space->mappings, samples[done]);
-    traces[done] =
-        trace_of(clew::unwind::walk(target, registers_of(samples[done].registers), {frames + used, depth}));
+    traces[done] = trace_of(
+        clew::unwind::walk(target, registers_of(samples[done].registers), {frames + used, depth}, known));
     used += traces[done].frames;
   }
   return done;

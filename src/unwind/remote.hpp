@@ -58,9 +58,22 @@ struct WalkResult {
   uint64_t end_detail = 0;  // the address that could not be read, or was not covered
 };
 
+/// Rules that walks met, by return address: for many walks with the same mappings, one thread at a time.
+struct KnownRules {
+  struct Entry {
+    uint64_t pc = 0;
+    clew_rule rule = 0;
+  };
+  std::array<Entry, 1024> entries{};
+
+  Entry& at(uint64_t pc) { return entries[(pc ^ pc >> 10) % entries.size()]; }
+};
+
 /// Walks from `registers` (rip and rsp must be known) towards the root; frames go to `out`, the first one
 /// first, and where `of_frame` is not null, of_frame[i] gets the registers that are known in frame i.
 WalkResult walk(Target& target, const Registers& registers, std::span<clew_frame> out,
                 Registers* of_frame = nullptr);
+/// The same frames, sooner where their rules are in `known`.
+WalkResult walk(Target& target, const Registers& registers, std::span<clew_frame> out, KnownRules& known);
 
 }  // namespace clew::unwind

@@ -149,6 +149,20 @@ TEST_P(RecordedStack, ReplaysExactly) {
   std::vector<clew_frame> frames(256);
   unwind::WalkResult result = unwind::walk(recording, recording.registers, frames);
   frames.resize(result.frames);
+  // From known rules, as a profiler's many samples are walked, it is the same.
+  unwind::KnownRules known;
+  for (int i = 0; i < 2; ++i) {
+    std::vector<clew_frame> again(256);
+    const unwind::WalkResult same = unwind::walk(recording, recording.registers, again, known);
+    EXPECT_EQ(same.end, result.end);
+    ASSERT_EQ(same.frames, result.frames);
+    for (size_t k = 0; k < same.frames; ++k) {
+      EXPECT_EQ(again[k].pc, frames[k].pc) << k;
+      EXPECT_EQ(again[k].sp, frames[k].sp) << k;
+      EXPECT_EQ(again[k].how, frames[k].how) << k;
+      EXPECT_EQ(again[k].flags, frames[k].flags) << k;
+    }
+  }
 
   std::vector<nlohmann::json> checkable;
   for (const auto& frame : expected["frames"])

@@ -95,6 +95,21 @@ struct Walked {
   std::vector<clew_frame> frames;
 };
 
+void expect_same(FakeTarget& target, const Registers& registers, size_t depth, KnownRules& known,
+                 const Walked& walked) {
+  std::vector<clew_frame> frames(depth);
+  const WalkResult result = walk(target, registers, frames, known);
+  EXPECT_EQ(result.end, walked.result.end);
+  EXPECT_EQ(result.end_detail, walked.result.end_detail);
+  ASSERT_EQ(result.frames, walked.result.frames);
+  for (size_t i = 0; i < result.frames; ++i) {
+    EXPECT_EQ(frames[i].pc, walked.frames[i].pc) << i;
+    EXPECT_EQ(frames[i].sp, walked.frames[i].sp) << i;
+    EXPECT_EQ(frames[i].how, walked.frames[i].how) << i;
+    EXPECT_EQ(frames[i].flags, walked.frames[i].flags) << i;
+  }
+}
+
 Walked walk_from(FakeTarget& target, uint64_t pc, uint64_t sp, uint64_t bp = 0, size_t depth = 16) {
   Registers registers;
   registers.value[CLEW_RIP] = pc;
@@ -104,6 +119,9 @@ Walked walk_from(FakeTarget& target, uint64_t pc, uint64_t sp, uint64_t bp = 0, 
   std::vector<clew_frame> frames(depth);
   const WalkResult result = walk(target, registers, frames);
   frames.resize(result.frames);
+  // From rules that are known already it is the same.
+  KnownRules known;
+  for (int i = 0; i < 2; ++i) expect_same(target, registers, depth, known, {result, frames});
   return {result, frames};
 }
 
