@@ -4,7 +4,6 @@
 
 #include <dlfcn.h>
 #include <link.h>
-#include <pthread.h>
 
 #include <algorithm>
 #include <cstring>
@@ -73,15 +72,7 @@ inline bool prepare_framehop() {
 }
 
 [[gnu::noinline]] inline size_t by_framehop() {
-  static const uint64_t stack_end = [] {
-    pthread_attr_t attributes;
-    void* start = nullptr;
-    size_t size = 0;
-    pthread_getattr_np(pthread_self(), &attributes);
-    pthread_attr_getstack(&attributes, &start, &size);
-    pthread_attr_destroy(&attributes);
-    return reinterpret_cast<uint64_t>(start) + size;
-  }();
+  static const uint64_t stack_end = end_of_stack();
   uint64_t ip, sp, bp;
   asm volatile("lea 0(%%rip), %0\n\tmov %%rsp, %1\n\tmov %%rbp, %2" : "=r"(ip), "=r"(sp), "=r"(bp));
   return framehop_unwind(ip, sp, bp, stack_end, frames, kMost);

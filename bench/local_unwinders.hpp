@@ -3,6 +3,7 @@
 
 #include <dlfcn.h>
 #include <execinfo.h>
+#include <pthread.h>
 #include <unwind.h>
 
 #include <cstddef>
@@ -20,12 +21,23 @@ namespace clew::bench {
 constexpr size_t kMost = 256;
 inline uintptr_t frames[kMost];
 
+/// Where the calling thread's stack ends.
+inline uint64_t end_of_stack() {
+  pthread_attr_t attributes;
+  void* start = nullptr;
+  size_t size = 0;
+  pthread_getattr_np(pthread_self(), &attributes);
+  pthread_attr_getstack(&attributes, &start, &size);
+  pthread_attr_destroy(&attributes);
+  return reinterpret_cast<uint64_t>(start) + size;
+}
+
 /// From the very library: libunwind has functions of the same names.
 template <class Type>
 Type* of_library(const char* library, const char* name) {
   return reinterpret_cast<Type*>(dlsym(dlopen(library, RTLD_NOW), name));
 }
-inline auto* const backtrace_of_glibc = of_library<decltype(backtrace)>("libc.so.6", "backtrace");
+inline auto* const backtrace_of_glibc = of_library<decltype(::backtrace)>("libc.so.6", "backtrace");
 inline auto* const backtrace_of_libgcc =
     of_library<decltype(_Unwind_Backtrace)>("libgcc_s.so.1", "_Unwind_Backtrace");
 
