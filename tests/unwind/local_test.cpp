@@ -470,8 +470,10 @@ TEST(Local, ANewThreadMayHaveLessStackThanADeadOneInItsPlace) {
     void* const after = run_on_stack(large_stack + kGone, kSmallStack, [](void*) -> void* {
       static std::array<std::byte, 64 << 10> alternate;
       const stack_t stack{alternate.data(), 0, alternate.size()};
-      sigaltstack(&stack, nullptr);
+      stack_t before_it;
+      sigaltstack(&stack, &before_it);
       raise(SIGUSR1);
+      sigaltstack(&before_it, nullptr);  // a sanitizer's own, which it unmaps at the thread's end
       return reinterpret_cast<void*>(pthread_self());
     });
     ASSERT_EQ(after, before) << "the control block is not where the dead thread's was";
