@@ -221,9 +221,9 @@ std::optional<std::string> wrong_options(const RecordOptions& options) {
   if (!(options.duration_s >= 0 && options.duration_s <= kMostSeconds)) {
     return "--duration: give the seconds to record, 0 for as long as it runs";
   }
-  if (options.collector == "bpf") return "the collector 'bpf' is not built in yet: use --collector perf";
-  if (options.collector != "auto" && options.collector != "perf" && options.collector != "inprocess") {
-    return "no collector '" + options.collector + "': use auto, perf or inprocess";
+  if (options.collector != "auto" && options.collector != "bpf" && options.collector != "perf" &&
+      options.collector != "inprocess") {
+    return "no collector '" + options.collector + "': use auto, bpf, perf or inprocess";
   }
   if (options.collector == "inprocess" && options.command.empty()) {
     return "--collector inprocess enters a command when it starts: give -- COMMAND";
@@ -366,10 +366,13 @@ struct Started {
   std::vector<std::string> notes;
 };
 
-Result<Started> start_perf(const RecordOptions& options, const EndSignals& signals, collect::Sink sink) {
+/// By perf's events alone, or with BPF programs that take and unwind the samples.
+Result<Started> start_events(const RecordOptions& options, bool bpf, const EndSignals& signals,
+                             collect::Sink sink) {
   Started started;
-  started.name = "perf";
+  started.name = bpf ? "bpf" : "perf";
   collect::perf::SessionOptions session_options;
+  session_options.bpf = bpf;
   session_options.frequency_hz = options.frequency_hz;
   session_options.pids.assign(options.pids.begin(), options.pids.end());
   session_options.all = options.all;
@@ -405,7 +408,8 @@ Result<Started> start_inprocess(const RecordOptions& options, const std::string&
 Result<Started> start_collector(const RecordOptions& options, const std::string& file,
                                 const EndSignals& signals, const collect::Sink& sink) {
   if (options.collector == "inprocess") return start_inprocess(options, file, signals, sink);
-  auto perf = start_perf(options, signals, sink);
+  if (options.collector == "bpf") return start_events(options, true, signals, sink);
+  auto perf = start_events(options, false, signals, sink);
   if (perf || options.collector == "perf" || options.command.empty()) return perf;
   auto inprocess = start_inprocess(options, file, signals, sink);
   if (!inprocess) return perf;
@@ -456,6 +460,7 @@ int record(const RecordOptions& options) {
   totals.duration_ns = monotonic_ns() - start_ns;
   totals.cpu_used_ns = counters.cpu_used_ns.value_or(outcome.command_cpu_ns.value_or(0));
   totals.clew_cpu_ns = own_cpu_ns() + counters.overhead_ns;
+  totals.bpf_cpu_ns = counters.bpf_ns;
   totals.collector = started->name;
   totals.command = joined(options.command);
   totals.notes = std::move(started->notes);

@@ -68,7 +68,7 @@ int run(int argc, char** argv) {
       ->take_all();
   record_command->add_flag("-a,--all", record_options.all,
                            "every process of the machine (needs CAP_PERFMON)");
-  record_command->add_option("--collector", record_options.collector, "auto, perf or inprocess")
+  record_command->add_option("--collector", record_options.collector, "auto, bpf, perf or inprocess")
       ->capture_default_str();
   record_command->add_option(
       "--duration", record_options.duration_s,

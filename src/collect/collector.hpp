@@ -16,6 +16,7 @@ struct Counters {
   uint64_t lost = 0;
   std::optional<uint64_t>
       cpu_used_ns;           // of the targets, user and kernel; nothing where the collector cannot tell
+  uint64_t bpf_ns = 0;       // CPU time of BPF programs
   uint64_t overhead_ns = 0;  // CPU time spent in the targets
 };
 

@@ -8,6 +8,17 @@
 #include "core/state.h"
 #include "core/table.h"
 
+/* The includer's hook for a DWARF expression. Default: evaluate it. */
+#ifndef CLEW_EXPRESSION
+#define CLEW_EXPRESSION(context, header, state, evaluation) \
+  clew_expression_evaluate(context, header, state, evaluation)
+#endif
+
+/* The includer's hook for rules with lists of saved registers: false ends the walk at them. Default: true. */
+#ifndef CLEW_FOLLOW_LISTS
+#define CLEW_FOLLOW_LISTS true
+#endif
+
 /* How to step, and what the step found out besides the registers. */
 struct clew_step {
   bool full;            /* in: follow every register; without it only rip, rsp and rbp are known afterwards,
@@ -84,7 +95,7 @@ static inline uint32_t clew_step_by_rule(CLEW_CONTEXT context, const struct clew
     evaluation.pool_offset = (uint32_t)clew_rule_offset(rule);
     evaluation.push_cfa = false;
     evaluation.cfa = 0;
-    result = clew_expression_evaluate(context, header, state, &evaluation);
+    result = CLEW_EXPRESSION(context, header, state, &evaluation);
     if (result != CLEW_CONTINUE) return result;
     cfa = evaluation.value;
     step->switched = true;
@@ -113,6 +124,7 @@ static inline uint32_t clew_step_by_rule(CLEW_CONTEXT context, const struct clew
     return CLEW_CONTINUE;
   }
 
+  if (!CLEW_FOLLOW_LISTS) return CLEW_END_NO_RULE;
   /* All registers of the list, computed from the callee's before any of them changes. */
   {
     struct clew_state caller = *state;
@@ -169,7 +181,7 @@ static inline uint32_t clew_step_by_rule(CLEW_CONTEXT context, const struct clew
           evaluation.pool_offset = (uint32_t)offset;
           evaluation.push_cfa = true;
           evaluation.cfa = cfa;
-          result = clew_expression_evaluate(context, header, state, &evaluation);
+          result = CLEW_EXPRESSION(context, header, state, &evaluation);
           have = result == CLEW_CONTINUE;
           if (!have && (reg == CLEW_RIP || reg == CLEW_RSP)) return result;
           value = address = evaluation.value;

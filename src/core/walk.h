@@ -13,6 +13,11 @@
  *       Instruction analysis where nothing describes pc; 0: cannot tell.
  *   bool CLEW_VOUCH(context, pc)
  *       Whether a call precedes the return address `pc`.
+ *   CLEW_WALK_CONTEXT(walk)
+ *       What the other hooks get as their context (default: walk->context).
+ *   CLEW_CAPACITY(walk), CLEW_EMIT(walk, pc, sp), CLEW_EMIT_SIGNAL(walk)
+ *       How many frames there is room for; frame number walk->count goes out, with walk->how and walk->flags;
+ *       the last one turns out to be a signal frame. Defaults: walk->capacity, walk->frames.
  *   CLEW_LOOP(limit, function, walk)
  *       Calls long function(uint32_t index, void* walk) up to `limit` times, until it returns 1: a plain
  *       loop, an iterator's, or bpf_loop.
@@ -54,6 +59,16 @@ enum { CLEW_MAX_SWITCHES = 64 };
 #ifndef CLEW_VOUCH
 #define CLEW_VOUCH(context, pc) false
 #endif
+#ifndef CLEW_WALK_CONTEXT
+#define CLEW_WALK_CONTEXT(walk) ((walk)->context)
+#endif
+#ifndef CLEW_CAPACITY
+#define CLEW_CAPACITY(walk) ((walk)->capacity)
+#endif
+#ifndef CLEW_EMIT
+#define CLEW_EMIT(walk, pc, sp) clew_emit(walk, pc, sp)
+#define CLEW_EMIT_SIGNAL(walk) ((walk)->frames[(walk)->count - 1].flags |= CLEW_FRAME_SIGNAL)
+#endif
 #ifndef CLEW_LOOP
 #define CLEW_LOOP(limit, function, walk)                     \
   do {                                                       \
@@ -62,6 +77,13 @@ enum { CLEW_MAX_SWITCHES = 64 };
       if (function(clew_index, walk)) break;                 \
   } while (0)
 #endif
+
+static inline void clew_emit(struct clew_walk* walk, uint64_t pc, uint64_t sp) {
+  walk->frames[walk->count].pc = pc;
+  walk->frames[walk->count].sp = sp;
+  walk->frames[walk->count].how = walk->how;
+  walk->frames[walk->count].flags = walk->flags;
+}
 
 static inline long clew_walk_stop(struct clew_walk* walk, uint32_t end, uint64_t detail) {
   walk->end = end;
@@ -73,7 +95,7 @@ static inline long clew_walk_stop(struct clew_walk* walk, uint32_t end, uint64_t
  * over. */
 static inline long clew_walk_frame(uint32_t index, void* argument) {
   struct clew_walk* walk = (struct clew_walk*)argument;
-  CLEW_CONTEXT context = walk->context;
+  CLEW_CONTEXT context = CLEW_WALK_CONTEXT(walk);
   const uint64_t pc = walk->state.value[CLEW_RIP];
   const uint64_t sp = walk->state.value[CLEW_RSP];
   struct clew_code code = {0, 0}; /* NOLINT(modernize-use-nullptr): also C */
@@ -86,11 +108,8 @@ static inline long clew_walk_frame(uint32_t index, void* argument) {
   /* A caller outside executable mappings is no frame; a sampled or interrupted pc is one wherever it is (T1).
    */
   if (found != CLEW_CONTINUE && !(walk->flags & CLEW_FRAME_EXACT_PC)) return clew_walk_stop(walk, found, pc);
-  if (walk->count >= walk->capacity) return clew_walk_stop(walk, CLEW_END_DEPTH_LIMIT, pc);
-  walk->frames[walk->count].pc = pc;
-  walk->frames[walk->count].sp = sp;
-  walk->frames[walk->count].how = walk->how;
-  walk->frames[walk->count].flags = walk->flags;
+  if (walk->count >= CLEW_CAPACITY(walk)) return clew_walk_stop(walk, CLEW_END_DEPTH_LIMIT, pc);
+  CLEW_EMIT(walk, pc, sp);
   walk->count++;
 
   if (found == CLEW_CONTINUE) {
@@ -116,7 +135,7 @@ static inline long clew_walk_frame(uint32_t index, void* argument) {
     return clew_walk_stop(walk, found == CLEW_CONTINUE ? result : found,
                           result == CLEW_END_UNREADABLE ? step.bad_address : pc);
   if (step.analysed) how = CLEW_HOW_ANALYSIS;
-  if (step.signal) walk->frames[walk->count - 1].flags |= CLEW_FRAME_SIGNAL;
+  if (step.signal) CLEW_EMIT_SIGNAL(walk);
 
   /* Towards the root: the caller's frame lies higher, but for a declared switch of stacks. */
   if (walk->state.value[CLEW_RSP] <= sp) {
@@ -147,7 +166,7 @@ static inline void clew_walk_run(struct clew_walk* walk) {
   walk->how = CLEW_HOW_REGISTERS;
   walk->flags = CLEW_FRAME_EXACT_PC;
   walk->switches = 0;
-  CLEW_LOOP(walk->capacity + 1, clew_walk_frame, walk);
+  CLEW_LOOP(CLEW_CAPACITY(walk) + 1, clew_walk_frame, walk);
 }
 
 #endif

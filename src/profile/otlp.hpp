@@ -99,6 +99,7 @@ inline constexpr const char* kLost = "clew.samples.lost";
 inline constexpr const char* kDuration = "clew.duration_ns";
 inline constexpr const char* kCpuUsed = "clew.cpu_used_ns";
 inline constexpr const char* kClewCpu = "clew.overhead.cpu_ns";
+inline constexpr const char* kBpfCpu = "clew.overhead.bpf_cpu_ns";
 inline constexpr const char* kCollector = "clew.collector";
 inline constexpr const char* kCommand = "process.command_line";
 inline constexpr const char* kNotes = "clew.notes";

@@ -56,6 +56,7 @@ struct Totals {
   uint64_t duration_ns = 0;
   uint64_t cpu_used_ns = 0;  // of the targets, as the kernel accounts it
   uint64_t clew_cpu_ns = 0;
+  uint64_t bpf_cpu_ns = 0;  // of the BPF programs, in the targets' time
   std::string collector;
   std::string command;
   std::vector<std::string>

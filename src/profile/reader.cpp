@@ -550,6 +550,7 @@ class Decoder {
     if (key == otlp::kDuration) totals.duration_ns = number;
     if (key == otlp::kCpuUsed) totals.cpu_used_ns = number;
     if (key == otlp::kClewCpu) totals.clew_cpu_ns = number;
+    if (key == otlp::kBpfCpu) totals.bpf_cpu_ns = number;
     if (key == otlp::kCollector) totals.collector = text_of(attribute);
     if (key == otlp::kCommand) totals.command = text_of(attribute);
     if (key == otlp::kNotes) totals.notes = attribute.array;

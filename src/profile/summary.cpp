@@ -119,6 +119,7 @@ std::string cpu_time(const Profile& profile, const Counts& counts) {
   }
   if (totals.clew_cpu_ns > 0)
     text += fmt::format("clew used {:.2f} s of CPU time\n", seconds(totals.clew_cpu_ns));
+  if (totals.bpf_cpu_ns > 0) text += fmt::format("its BPF programs {:.2f} s\n", seconds(totals.bpf_cpu_ns));
   return text;
 }
 

@@ -24,13 +24,13 @@ std::string summary_json(const Profile& profile) {
   return fmt::format(
       R"({{"samples": {}, "complete": {}, "lost": {}, "end_reasons": {{{}}}, "guessed": {}, "frames": {}, )"
       R"("bytes": {}, "collector": {}, "command": {}, "duration_ns": {}, "period_ns": {}, "cpu_used_ns": {}, )"
-      R"("cpu_sampled_ns": {}, "overhead": {{"clew_cpu_s": {:.6f}, "bpf_cpu_s": 0}}, "truncated": {}, )"
+      R"("cpu_sampled_ns": {}, "overhead": {{"clew_cpu_s": {:.6f}, "bpf_cpu_s": {:.6f}}}, "truncated": {}, )"
       R"("ignored": {}, "notes": [{}]}})"
       "\n",
       counts.samples, counts.complete, totals.lost, ends, counts.guessed, counts.frames, profile.file_bytes,
       json_string(totals.collector), json_string(totals.command), totals.duration_ns, profile.period_ns,
       totals.cpu_used_ns, counts.cpu_sampled_ns, static_cast<double>(totals.clew_cpu_ns) / 1e9,
-      profile.truncated, profile.ignored, notes);
+      static_cast<double>(totals.bpf_cpu_ns) / 1e9, profile.truncated, profile.ignored, notes);
 }
 
 }  // namespace clew::profile

@@ -404,6 +404,7 @@ std::string Writer::State::encode_profile(const Totals* totals) {
     indices.push_back(attribute_int(otlp::kDuration, static_cast<int64_t>(totals->duration_ns)));
     indices.push_back(attribute_int(otlp::kCpuUsed, static_cast<int64_t>(totals->cpu_used_ns)));
     indices.push_back(attribute_int(otlp::kClewCpu, static_cast<int64_t>(totals->clew_cpu_ns)));
+    indices.push_back(attribute_int(otlp::kBpfCpu, static_cast<int64_t>(totals->bpf_cpu_ns)));
     indices.push_back(attribute_string(otlp::kCollector, totals->collector));
     indices.push_back(attribute_string(otlp::kCommand, totals->command));
     if (!totals->notes.empty()) indices.push_back(attribute_strings(otlp::kNotes, totals->notes));

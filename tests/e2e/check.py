@@ -25,7 +25,7 @@ START_SHARE = 0.05
 
 # Samples a second of CPU time, at least, on a busy machine. cpu-clock at 999 Hz, of which kernel time yields none at paranoid
 # 2; timers of CPU time no oftener than the kernel's tick, which is 250 Hz or more on Debian.
-FEWEST = {"perf": 333, "inprocess": 80}
+FEWEST = {"perf": 333, "inprocess": 80, "bpf": 333}
 
 
 def allowed_incomplete(samples):

@@ -278,13 +278,17 @@ class Recording:
 
 
 def record(place, command, frequency=999, options=(), environment=None, timeout=600, collector="perf"):
+    if collector == "bpf" and os.geteuid() != 0:
+        raise CannotRecord("BPF programs need root")
     if collector == "perf" and paranoid() > 2:
         raise CannotRecord("perf_event_paranoid is above 2: an ordinary user may not record")
     output = os.path.join(place.path, "recording.otlp.zst")
     for old in (output, output + ".1"):
         if os.path.exists(old):
             os.unlink(old)
-    full = as_ordinary_user([place.clew, "record", "-o", output, "-F", str(frequency), "--collector", collector, *options, "--", *command])
+    full = [place.clew, "record", "-o", output, "-F", str(frequency), "--collector", collector, *options, "--", *command]
+    if collector != "bpf":
+        full = as_ordinary_user(full)
     env = dict(os.environ, HOME=place.path, TMPDIR="/tmp", **(environment or {}))
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     started = time.monotonic()

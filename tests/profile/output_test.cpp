@@ -164,6 +164,7 @@ TEST(ProfileSummaryJson, HasTheKeysOfTheContract) {
   EXPECT_EQ(ends->getInteger("no-user-stack"), 1);
   ASSERT_TRUE(json.getObject("overhead"));
   EXPECT_EQ(json.getObject("overhead")->getNumber("clew_cpu_s"), 0.00025);
+  EXPECT_EQ(json.getObject("overhead")->getNumber("bpf_cpu_s"), 0.000125);
 }
 
 TEST(ProfileSummaryJson, EscapesWhatJsonMustEscape) {

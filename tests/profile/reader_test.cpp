@@ -40,6 +40,7 @@ TEST(ProfileReader, ReadsBackWhatWasWritten) {
   EXPECT_EQ(profile.totals.duration_ns, 9'000'000U);
   EXPECT_EQ(profile.totals.cpu_used_ns, 12'000'000U);
   EXPECT_EQ(profile.totals.clew_cpu_ns, 250'000U);
+  EXPECT_EQ(profile.totals.bpf_cpu_ns, 125'000U);
   EXPECT_EQ(profile.totals.collector, "perf");
   EXPECT_EQ(profile.totals.command, "app --fast");
   ASSERT_EQ(profile.totals.notes.size(), 1U);

@@ -125,6 +125,7 @@ inline void write_recording(const std::string& path) {
   totals.duration_ns = 9'000'000;
   totals.cpu_used_ns = 12'000'000;
   totals.clew_cpu_ns = 250'000;
+  totals.bpf_cpu_ns = 125'000;
   totals.collector = "perf";
   totals.command = "app --fast";
   totals.notes = {"app started a setuid program, which could not be sampled"};

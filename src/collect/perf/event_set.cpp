@@ -93,7 +93,7 @@ int EventSet::add_target(const EventPlan& plan, pid_t tid) {
       error = add(sideband);
     }
     if (error != 0) return error;
-    for (size_t size = 0; size < kStackSizes.size(); ++size) {
+    for (size_t size = 0; plan.samples && size < kStackSizes.size(); ++size) {
       perf_event_attr sample =
           sample_attr(rights_, plan.period_ns, kStackSizes[size], on_exec && size == size_index_);
       sample.inherit = !plan.all;
@@ -149,6 +149,7 @@ void EventSet::switch_to(size_t index) {
   const size_t before = size_index_;
   size_index_ = index;
   for (Target& target : targets_) {
+    if (target.samples.empty()) continue;
     ioctl(target.samples[before].get(), PERF_EVENT_IOC_DISABLE, 0);
     ioctl(target.samples[index].get(), PERF_EVENT_IOC_ENABLE, 0);
   }

@@ -16,6 +16,7 @@
 namespace clew::collect::perf {
 
 struct EventPlan {
+  bool samples = true;  // else only process life and mappings: something else samples
   uint64_t period_ns = 1'001'001;
   pid_t command = 0;        // a child that waits before its exec; sampling begins with the exec
   std::vector<pid_t> pids;  // running processes: all their threads, and what these create later

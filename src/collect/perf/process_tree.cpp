@@ -99,6 +99,7 @@ void ProcessTree::comm(const Comm& comm) {
   process.space = std::make_shared<process::AddressSpace>();
   process.threads = {tid};
   process.exec_unmapped = true;
+  process.in_exec = true;
 }
 
 process::Mapping ProcessTree::open(const Mmap2& record) { return open_mapping(record, modules_); }

@@ -26,6 +26,7 @@ struct Process {
   /// followed from the start.
   uint64_t read_at_ns = 0;
   bool exec_unmapped = false;  // between an exec and its first mapping
+  bool in_exec = false;        // nor has it run a user instruction since: its registers are the old program's
 };
 
 /// Fed in the order of time. Not thread-safe.

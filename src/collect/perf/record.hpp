@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "bpf/shared.h"
 #include "collect/perf/perf_event.hpp"
 #include "collect/perf/ring.hpp"
 
@@ -40,6 +41,16 @@ struct Entry {
   uint32_t size;
   uint32_t type;  // enum perf_event_type
   uint16_t misc;
+};
+
+/// Types of entries besides the kernel's, from the BPF collector: a sample that was unwound in the kernel
+/// (clew_bpf_sample and its frames, bpf/shared.h), and a file whose table was missing there.
+inline constexpr uint32_t kWalkedSample = 0x10000;
+inline constexpr uint32_t kMissingTable = 0x10001;
+struct MissingTable {
+  uint32_t pid, reserved;
+  uint64_t pc;  // lies in the file
+  clew_bpf_file file;
 };
 
 /// What one pass over all rings brought.

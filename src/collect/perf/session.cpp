@@ -112,13 +112,29 @@ Result<std::unique_ptr<Session>> Session::start(const SessionOptions& options, S
   plan.all = options.all;
   plan.rights = *rights;
   plan.ring_bytes = options.ring_bytes;
+  plan.samples = !options.bpf;
+  std::unique_ptr<bpf::Programs> programs;
+  if (options.bpf) {
+    auto loaded = bpf::Programs::load(options.all);
+    if (!loaded) return Error{loaded.error()};
+    programs = std::move(*loaded);
+  }
   auto events = EventSet::open(plan);
   if (!events) return Error{events.error()};
-  return std::unique_ptr<Session>(new Session(options, std::move(*events), std::move(sink)));
+  std::unique_ptr<Session> session(
+      new Session(options, std::move(*events), std::move(programs), std::move(sink)));
+  if (session->programs_) {
+    if (options.command != 0) session->programs_->add_target(options.command, true);
+    for (const pid_t pid : options.pids) session->programs_->add_target(pid, false);
+    if (auto started = session->programs_->start(plan.period_ns); !started) return Error{started.error()};
+  }
+  return session;
 }
 
-Session::Session(const SessionOptions& options, EventSet events, Sink sink)
+Session::Session(const SessionOptions& options, EventSet events, std::unique_ptr<bpf::Programs> programs,
+                 Sink sink)
     : events_(std::move(events)),
+      programs_(std::move(programs)),
       period_ns_(1'000'000'000 / std::max(1u, options.frequency_hz)),
       adopt_(options.pids),
       adopt_all_(options.all),
@@ -143,6 +159,12 @@ Session::Session(const SessionOptions& options, EventSet events, Sink sink)
                            stopper_->end(tid);
                        },
                    .ended = [this](pid_t tid, uint64_t time_ns) { unwinder_.stopped_ended(tid, time_ns); }});
+  }
+  if (programs_) {
+    programs_->set_stack_bytes(kStackSizes[wanted_size_.load(std::memory_order_relaxed)]);
+    unwinder_.expect_walked(period_ns_, [this](const clew_bpf_file& file, const process::Module& module) {
+      programs_->load_table(file, module);
+    });
   }
   unwind_thread_ = std::thread([this] { unwind(); });
   drain_thread_ = std::thread([this] { drain(); });
@@ -176,6 +198,12 @@ void Session::drain_once() {
       sideband |= record.type() != PERF_RECORD_SAMPLE;
     });
   }
+  if (programs_) {
+    AppendResult result;
+    programs_->drain(*round, room, result);
+    malformed += result.malformed;
+    dropped += result.dropped;
+  }
   if (sideband) busy_until_ns_ = std::max(busy_until_ns_, round->start_ns + kBusyNs);
   malformed_.fetch_add(malformed, std::memory_order_relaxed);
   lost_in_queue_.fetch_add(dropped, std::memory_order_relaxed);
@@ -201,6 +229,7 @@ void Session::drain() {
     const size_t wanted = wanted_size_.load(std::memory_order_relaxed);
     if (wanted != events_.size_index()) {
       events_.switch_to(wanted);
+      if (programs_) programs_->set_stack_bytes(kStackSizes[wanted]);
       confirm_at_ns_ = now_ns + kConfirmNs;
     } else if (confirm_at_ns_ != 0 && now_ns >= confirm_at_ns_) {
       events_.confirm_switch();
@@ -233,6 +262,7 @@ Counters Session::counters() const {
 void Session::stop() {
   if (stopped_) return;
   events_.stop();
+  if (programs_) programs_->stop();
   if (stopper_) stopper_->stop();
   stopping_.store(true, std::memory_order_release);
   resize(wanted_size_.load(std::memory_order_relaxed));
@@ -241,8 +271,13 @@ void Session::stop() {
   final_ = counters();
   final_.cpu_used_ns = adopt_all_ ? machine_cpu_ns() - machine_cpu_before_ns_ : events_.cpu_time_ns();
   // LOST records are written only when a later record fits; the kernel's own count misses none.
-  const uint64_t in_kernel =
+  uint64_t in_kernel =
       std::max(unwinder_.counters().lost.load(std::memory_order_relaxed), events_.kernel_lost());
+  if (programs_) {
+    const clew_bpf_counts counts = programs_->counts();
+    in_kernel += counts.lost;
+    final_.bpf_ns = counts.run_ns;
+  }
   final_.lost = in_kernel + lost_in_queue_.load(std::memory_order_relaxed);
   stopped_ = true;
 }
@@ -255,6 +290,16 @@ std::vector<std::string> Session::notes() const {
   };
   if (stopper_ && !stopper_->problem().empty()) {
     notes.push_back("threads with several stacks could not be stopped to read them: " + stopper_->problem());
+  }
+  if (programs_) {
+    const clew_bpf_counts counts = programs_->counts();
+    notes.push_back(std::to_string(counts.walked) + " samples were unwound in the kernel, " +
+                    std::to_string(counts.shipped) + " by clew from copies of their stacks");
+  }
+  if (programs_ && programs_->tables_without_room() != 0) {
+    notes.push_back(
+        std::to_string(programs_->tables_without_room()) +
+        " tables had no room in the kernel: stacks through their files were unwound by clew itself");
   }
   const UnwindCounters& from = unwinder_.counters();
   add(from.throttled.load(std::memory_order_relaxed),

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "clew/result.hpp"
+#include "collect/bpf/programs.hpp"
 #include "collect/collector.hpp"
 #include "collect/perf/event_set.hpp"
 #include "collect/perf/round_queue.hpp"
@@ -32,6 +33,7 @@ struct SessionOptions {
   pid_t command = 0;        // a child that waits before its exec
   std::vector<pid_t> pids;  // running processes
   bool all = false;
+  bool bpf = false;          // samples are taken and unwound by BPF programs
   bool stop_threads = true;  // to read stacks that are not in one piece (stop_sampler.hpp)
   size_t ring_bytes = size_t{4} << 20;
   size_t queue_bytes = size_t{128} << 20;
@@ -51,13 +53,14 @@ class Session final : public Collector {
   std::vector<std::string> notes() const override;
 
  private:
-  Session(const SessionOptions& options, EventSet events, Sink sink);
+  Session(const SessionOptions& options, EventSet events, std::unique_ptr<bpf::Programs> programs, Sink sink);
   void drain();
   void drain_once();
   void unwind();
   void resize(size_t index);
 
   EventSet events_;
+  std::unique_ptr<bpf::Programs> programs_;  // null: the events sample
   uint64_t period_ns_;
   std::vector<pid_t> adopt_;
   bool adopt_all_;

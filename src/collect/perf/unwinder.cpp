@@ -29,6 +29,12 @@ Unwinder::Unwinder(RoundQueue& queue, size_t largest_size, Sink sink, std::funct
       stopped_target_(code_),
       walked_(kMostFrames) {}
 
+void Unwinder::expect_walked(uint64_t period_ns,
+                             std::function<void(const clew_bpf_file&, const process::Module&)> missing) {
+  period_ns_ = period_ns;
+  missing_table_ = std::move(missing);
+}
+
 void Unwinder::take(std::unique_ptr<Round> round) {
   Round* added = round.get();
   added->unread = added->entries.size();
@@ -101,6 +107,15 @@ void Unwinder::use(const Pending& pending) {
       if (understood) sample(record, entry.misc);
       break;
     }
+    case kWalkedSample:
+      understood = walked_sample(bytes);
+      break;
+    case kMissingTable: {
+      MissingTable missing = {};
+      std::memcpy(&missing, bytes.data(), sizeof missing);  // made by ourselves
+      if (missing_table_) miss(missing);
+      break;
+    }
     case PERF_RECORD_MMAP2: {
       Mmap2 record = {};
       const auto opened = opened_.find(pending.order);
@@ -156,13 +171,17 @@ void Unwinder::append_kernel(const Sample& sample) {
     uint64_t address = 0;
     std::memcpy(&address, sample.chain.data() + size_t{i} * sizeof address, sizeof address);
     if (address >= PERF_CONTEXT_MAX) continue;
-    frames_.push_back({.frame = {.pc = address,
-                                 .sp = 0,
-                                 .how = CLEW_HOW_KERNEL,
-                                 .flags = first ? uint32_t{CLEW_FRAME_EXACT_PC} : 0},
-                       .mapping = nullptr});
+    append_kernel_frame(address, first);
     first = false;
   }
+}
+
+void Unwinder::append_kernel_frame(uint64_t address, bool exact) {
+  frames_.push_back({.frame = {.pc = address,
+                               .sp = 0,
+                               .how = CLEW_HOW_KERNEL,
+                               .flags = exact ? uint32_t{CLEW_FRAME_EXACT_PC} : 0},
+                     .mapping = nullptr});
 }
 
 Process& Unwinder::known(pid_t pid) {
@@ -201,9 +220,60 @@ void Unwinder::sample(const Sample& sample, uint16_t misc) {
     const bool whole = !frames_.empty() && sample.head.chain_count < kKernelChainLimit;
     trace.end = whole ? CLEW_END_ROOT : CLEW_END_NO_USER_STACK;
   } else {
-    unwind_user(sample, known(pid), trace);
+    Process& process = known(pid);
+    if (in_user) process.in_exec = false;
+    const size_t kernel_frames = frames_.size();
+    unwind_user(sample, process, trace);
+    if (process.in_exec && trace.end != CLEW_END_ROOT && frames_.size() <= kernel_frames + 1 &&
+        kernel_frames != 0) {
+      // Inside execve the old program is gone and the new one has not begun: the kernel's chain is the whole
+      // stack.
+      frames_.resize(kernel_frames);
+      if (sample.head.chain_count < kKernelChainLimit) trace.end = CLEW_END_ROOT;
+    }
   }
   deliver(trace);
+}
+
+bool Unwinder::walked_sample(std::span<const std::byte> bytes) {
+  clew_bpf_sample head = {};
+  if (bytes.size() < sizeof head) return false;
+  std::memcpy(&head, bytes.data(), sizeof head);
+  const std::span<const std::byte> places = bytes.subspan(sizeof head);
+  if (places.size() / 8 < size_t{head.kernel_frames} + head.user_frames) return false;
+  const auto pid = static_cast<pid_t>(head.pid);
+  const auto tid = static_cast<pid_t>(head.tid);
+  if (head.in_kernel == 0 && taken_elsewhere(tid, head.time_ns)) return true;
+  const auto word = [&places](size_t i) {
+    uint64_t value = 0;
+    std::memcpy(&value, places.data() + i * sizeof value, sizeof value);
+    return value;
+  };
+  frames_.clear();
+  for (uint32_t i = 0; i < head.kernel_frames; ++i) append_kernel_frame(word(i), i == 0);
+  const Process& process = known(pid);
+  for (uint32_t i = 0; i < head.user_frames; ++i) {
+    const uint64_t value = word(head.kernel_frames + i);
+    const clew_frame frame = {.pc = value & 0x00ff'ffff'ffff'ffff,
+                              .sp = 0,
+                              .how = static_cast<uint32_t>(value >> 56 & 15),
+                              .flags = static_cast<uint32_t>(value >> 60)};
+    frames_.push_back({frame, process.space ? process.space->find(frame.pc) : nullptr});
+  }
+  Trace trace;
+  trace.pid = pid;
+  trace.tid = tid;
+  trace.time_ns = head.time_ns;
+  trace.weight_ns = period_ns_;
+  trace.end = CLEW_END_ROOT;
+  deliver(trace);
+  return true;
+}
+
+void Unwinder::miss(const MissingTable& missing) {
+  const Process& process = known(static_cast<pid_t>(missing.pid));
+  const process::Mapping* mapping = process.space ? process.space->find(missing.pc) : nullptr;
+  if (mapping != nullptr && mapping->module) missing_table_(missing.file, *mapping->module);
 }
 
 void Unwinder::stopped_begun(pid_t pid, pid_t tid, uint64_t time_ns) {

@@ -43,6 +43,10 @@ class Unwinder {
   /// (null: nobody wants to know).
   Unwinder(RoundQueue& queue, size_t largest_size, Sink sink, std::function<void(size_t)> resize,
            std::function<void(pid_t, pid_t)> scattered);
+  /// For samples from BPF programs, which stand for `period_ns` each: `missing` is called with a file whose
+  /// table the programs lack. Before the first round.
+  void expect_walked(uint64_t period_ns,
+                     std::function<void(const clew_bpf_file&, const process::Module&)> missing);
 
   ProcessTree& tree() { return tree_; }
   const UnwindCounters& counters() const { return counters_; }
@@ -74,6 +78,9 @@ class Unwinder {
   Process& known(pid_t pid);
   void unwind_user(const Sample& sample, Process& process, Trace& trace);
   void append_kernel(const Sample& sample);
+  void append_kernel_frame(uint64_t address, bool exact);
+  bool walked_sample(std::span<const std::byte> bytes);
+  void miss(const MissingTable& missing);
   void deliver(Trace& trace);
   /// Whether a sample of user space is taken with the thread stopped instead.
   bool taken_elsewhere(pid_t tid, uint64_t time_ns) const;
@@ -89,6 +96,8 @@ class Unwinder {
   Sink sink_;
   std::function<void(size_t)> resize_;
   std::function<void(pid_t, pid_t)> scattered_;
+  std::function<void(const clew_bpf_file&, const process::Module&)> missing_table_;
+  uint64_t period_ns_ = 0;  // of walked samples
   // Held while a record is used or a stopped thread is unwound: guards all that follows but the rounds.
   std::mutex mutex_;
   ProcessTree tree_;

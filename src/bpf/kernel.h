@@ -1,0 +1,56 @@
+/* The few members of kernel structures that the programs read, found in the running kernel's BTF by name
+ * (CO-RE): not the kernel's own declarations. */
+#ifndef CLEW_BPF_KERNEL_H
+#define CLEW_BPF_KERNEL_H
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct super_block {
+  unsigned int s_dev;
+};
+struct inode {
+  unsigned long i_ino;
+  struct super_block* i_sb;
+  unsigned int i_generation;
+};
+struct file {
+  struct inode* f_inode;
+};
+struct maple_tree {
+  void* ma_root;
+};
+struct mm_struct {
+  struct maple_tree mm_mt;
+  struct mm_context___kernel {
+    void* vdso;
+  } context;
+};
+struct vm_area_struct {
+  unsigned long vm_start, vm_end, vm_pgoff, vm_flags;
+  struct mm_struct* vm_mm;
+  struct file* vm_file;
+};
+struct task_struct {
+  int pid, tgid;
+  unsigned int flags;
+  struct mm_struct* mm;
+};
+/* Registers as the kernel's entry saves them (arch/x86/include/asm/ptrace.h). */
+struct pt_regs {
+  unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp,
+      ss;
+};
+
+#pragma clang attribute pop
+
+/* A perf_event program's context (linux/bpf_perf_event.h): as the ABI has it, nothing to be found. */
+struct bpf_user_pt_regs {
+  unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp,
+      ss;
+};
+struct bpf_perf_event_data {
+  struct bpf_user_pt_regs regs;
+  unsigned long long sample_period, addr;
+};
+
+#endif

@@ -1,0 +1,503 @@
+/* SPDX-License-Identifier: GPL-2.0 OR Apache-2.0 */
+/* One sample: the kernel's stack as it has it, the user's walked here by the compact tables, or shipped where
+ * that does not reach the root. */
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "bpf/helpers.h"
+#include "bpf/kernel.h"
+
+/* The core's hooks, which its headers want to know first. */
+struct scratch;
+struct clew_code;
+struct clew_walk;
+struct clew_table_header;
+static __always_inline bool read_word(struct scratch* context, uint64_t address, uint64_t* out);
+static __always_inline uint32_t table_word(const struct clew_table_header* header, uint32_t index);
+#define CLEW_CONTEXT struct scratch*
+#define CLEW_WALK_CONTEXT(walk) ((struct scratch*)(walk)) /* its first member */
+#define CLEW_READ_U64(context, address, out) read_word(context, address, out)
+#define CLEW_TABLE_WORD(context, header, index) table_word(header, index)
+/* What is not to be had here ends the walk, and user space does it again. */
+#define CLEW_EXPRESSION(context, header, state, evaluation) CLEW_END_BAD_EXPRESSION
+#define CLEW_FIND(context, pc, code) find(context, pc, code)
+#define CLEW_RULE(context, code, address) find_rule(context, code, address)
+#define CLEW_FOLLOW_LISTS false
+#define CLEW_CAPACITY(walk) ((uint32_t)CLEW_BPF_FRAMES)
+#define CLEW_EMIT(walk, pc, sp) emit(walk, pc)
+#define CLEW_EMIT_SIGNAL(walk) emit_signal(walk)
+#define CLEW_LOOP(limit, function, walk) walk_loop(limit, walk)
+
+static __always_inline uint32_t find(struct scratch* context, uint64_t pc, struct clew_code* code);
+static __always_inline uint64_t find_rule(struct scratch* context, struct clew_code* code, uint64_t address);
+static __always_inline void walk_loop(uint32_t limit, struct clew_walk* walk);
+static __always_inline void emit(struct clew_walk* walk, uint64_t pc);
+static __always_inline void emit_signal(struct clew_walk* walk);
+
+#include "bpf/shared.h"
+
+char program_license[] SEC("license") = "GPL";
+
+/* Set before loading. */
+const volatile bool all_processes = false;
+/* By user space, as the stacks need it. */
+volatile uint32_t stack_bytes = 8192;
+
+enum { kStackSlots = 4, kPage = 4096, kMappings = 4 };
+
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(max_entries, 65536);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+  __type(key, uint32_t);
+  __type(value, uint8_t);
+} targets SEC(".maps"); /* processes to sample */
+
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(max_entries, CLEW_BPF_MODULES);
+  __type(key, struct clew_bpf_file);
+  __type(value, uint32_t);
+} module_of_file SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(max_entries, CLEW_BPF_MODULES);
+  __type(key, uint32_t);
+  __type(value, struct clew_bpf_module);
+} modules SEC(".maps");
+
+struct table_page {
+  uint32_t word[CLEW_BPF_PAGE_WORDS];
+};
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY);
+  __uint(map_flags, BPF_F_MMAPABLE);
+  __uint(max_entries, CLEW_BPF_TABLE_PAGES);
+  __type(key, uint32_t);
+  __type(value, struct table_page);
+} table_pages SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_RINGBUF);
+  __uint(max_entries, 1 << 25);
+} ring SEC(".maps");
+
+/* A mapping that this sample's walk has met. */
+struct mapping {
+  uint64_t start, end;
+  uint64_t bias;   /* address in memory minus virtual address in the file */
+  uint32_t module; /* CLEW_BPF_MODULES: executable, but no table is loaded */
+  uint32_t reserved;
+};
+
+struct cached_rule {
+  uint64_t key;
+  uint64_t rule;
+};
+struct cache_set {
+  struct cached_rule entry[CLEW_BPF_CACHE_ENTRIES];
+};
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, CLEW_BPF_CACHE_SETS);
+  __type(key, uint32_t);
+  __type(value, struct cache_set);
+} rule_cache SEC(".maps");
+
+/* ---- The core's hooks ---- */
+
+/* Global functions are verified once, for any arguments, and nothing is known of what they return: so the
+ * verifier does not follow every way through a look-up with every value. */
+__noinline uint32_t clew_bpf_word(uint32_t first_page, uint32_t index) {
+  uint32_t page = first_page + index / CLEW_BPF_PAGE_WORDS;
+  const struct table_page* words = bpf_map_lookup_elem(&table_pages, &page);
+  return words ? words->word[index % CLEW_BPF_PAGE_WORDS] : 0;
+}
+static __always_inline uint32_t table_word(const struct clew_table_header* header, uint32_t index) {
+  return clew_bpf_word(((const struct clew_bpf_module*)header)->first_page, index); /* its first member */
+}
+
+#include "core/walk.h"
+
+/* A node of a maple tree, 256 bytes at an address with 8 zero bits (include/linux/maple_tree.h, struct
+ * maple_range_64 and maple_arange_64). Slot i holds what lies at most at pivot i, and above pivot i - 1. */
+enum { kMapleLeaf64 = 1, kMapleRange64 = 2, kMapleArange64 = 3, kMapleLevels = 8 };
+struct clew_maple_node {
+  uint64_t parent; /* the node itself: it is dead */
+  uint64_t word[31];
+};
+
+/* All that a sample's walk needs, a CPU: in a map rather than on the stack, so that the verifier has less to
+ * follow. */
+struct stack_cache {
+  uint64_t page[kStackSlots];
+  uint8_t bytes[kStackSlots * kPage + 8]; /* the verifier does not see that a word lies inside its page */
+};
+struct trace {
+  struct clew_bpf_sample head;
+  uint64_t frames[CLEW_BPF_KERNEL_FRAMES + CLEW_BPF_FRAMES + 1];
+};
+struct scratch {
+  struct clew_walk walk;
+  struct clew_maple_node node;
+  uint32_t next_mapping;
+  struct mapping mapping[kMappings];
+  struct stack_cache stack;
+  struct trace trace;
+};
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, uint32_t);
+  __type(value, struct scratch);
+} scratches SEC(".maps");
+
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, uint32_t);
+  __type(value, struct clew_bpf_counts);
+} counts SEC(".maps");
+
+static __always_inline struct clew_bpf_counts* own_counts(void) {
+  uint32_t zero = 0;
+  return bpf_map_lookup_elem(&counts, &zero);
+}
+
+__noinline int clew_bpf_read(struct stack_cache* cache, uint64_t address, uint64_t* out) {
+  const uint64_t page = address & ~(uint64_t)(kPage - 1);
+  const uint32_t slot = (uint32_t)(address / kPage) % kStackSlots;
+  const uint32_t at = (uint32_t)address & (kPage - 1);
+  const uint64_t* word;
+  if (!cache || !out) return 0;
+  if (at > kPage - 8) return bpf_probe_read_user(out, 8, (const void*)address) == 0;
+  if (cache->page[slot] != page) {
+    cache->page[slot] = 0;
+    if (bpf_probe_read_user(&cache->bytes[slot * kPage], kPage, (const void*)page) != 0) return 0;
+    cache->page[slot] = page;
+  }
+  /* One load, aligned or not: the compiler would take it byte by byte. */
+  asm("" : "=r"(word) : "0"(&cache->bytes[slot * kPage + at]));
+  *out = *word;
+  return 1;
+}
+static __always_inline bool read_word(struct scratch* context, uint64_t address, uint64_t* out) {
+  return clew_bpf_read(&context->stack, address, out) != 0;
+}
+
+struct walk_reference {
+  struct clew_walk* walk;
+};
+static long walk_frame(uint32_t index, void* argument) {
+  return clew_walk_frame(index, ((struct walk_reference*)argument)->walk);
+}
+static __always_inline void walk_loop(uint32_t limit, struct clew_walk* walk) {
+  struct walk_reference reference = {walk};
+  bpf_loop(limit, walk_frame, &reference, 0);
+}
+
+/* pc below, enum clew_how in bits 56..59, flags above. */
+static __always_inline void emit(struct clew_walk* walk, uint64_t pc) {
+  struct trace* trace = &((struct scratch*)walk)->trace;
+  const uint32_t at = trace->head.kernel_frames + walk->count;
+  if (at < CLEW_BPF_KERNEL_FRAMES + CLEW_BPF_FRAMES)
+    trace->frames[at] = (pc & 0x00ffffffffffffffull) | (uint64_t)(walk->how & 15u) << 56 |
+                        (uint64_t)(walk->flags & 15u) << 60;
+}
+static __always_inline void emit_signal(struct clew_walk* walk) {
+  struct trace* trace = &((struct scratch*)walk)->trace;
+  const uint32_t at = trace->head.kernel_frames + walk->count - 1;
+  if (at < CLEW_BPF_KERNEL_FRAMES + CLEW_BPF_FRAMES) trace->frames[at] |= (uint64_t)CLEW_FRAME_SIGNAL << 60;
+}
+
+/* ---- Which module an address lies in ---- */
+
+/* The process's mappings are looked up in its maple tree as it is, under RCU (which BPF programs run in),
+ * since bpf_find_vma takes the process's lock and, with interrupts off, can do so once a sample only.
+ * Whatever a concurrent change makes of that: a mapping is believed where it is of this process and holds the
+ * address. */
+
+/* One level down from the node in scratch, whose type is given: the slot for `index`. */
+__noinline uint64_t clew_bpf_maple_slot(struct clew_maple_node* node, uint32_t type, uint64_t index) {
+  const bool arange = type == kMapleArange64;
+  uint32_t pivots = arange ? 9 : 15, end, slot = 0, i;
+  if (!node) return 0;
+  /* Behind the last pivot in use they are 0, and the metadata says how many there are: in range nodes where
+   * the last slot is, in arange nodes behind the gaps. */
+  end = pivots;
+  if (node->word[pivots - 1] == 0) end = (uint32_t)node->word[arange ? 29 : 30] & 0xff;
+  for (i = 0; i < 15; i++) slot += i < pivots && i < end && node->word[i] < index;
+  slot += pivots;
+  return slot < 31 ? node->word[slot] : 0;
+}
+
+__noinline uint64_t clew_bpf_find_vma(struct scratch* scratch, uint64_t address) {
+  struct task_struct* task = bpf_get_current_task_btf();
+  struct mm_struct* mm = task->mm;
+  uint64_t entry;
+  uint32_t level;
+  if (!scratch || !mm) return 0;
+  entry = (uint64_t)BPF_CORE_READ(mm, mm_mt.ma_root);
+  if ((entry & 3) != 2) return 0; /* no node: at most one mapping */
+  for (level = 0; level < kMapleLevels; level++) {
+    const uint32_t type = (uint32_t)(entry >> 3) & 15;
+    const uint64_t node = entry & ~0xffull;
+    if (type < kMapleLeaf64 || type > kMapleArange64) return 0;
+    if (bpf_probe_read_kernel(&scratch->node, sizeof scratch->node, (const void*)node) != 0) return 0;
+    if ((scratch->node.parent & ~0xffull) == node) return 0;
+    entry = clew_bpf_maple_slot(&scratch->node, type, address);
+    if (type == kMapleLeaf64) break;
+  }
+  {
+    const struct vm_area_struct* vma = (const struct vm_area_struct*)entry;
+    if (!vma || BPF_CORE_READ(vma, vm_mm) != mm || BPF_CORE_READ(vma, vm_start) > address ||
+        BPF_CORE_READ(vma, vm_end) <= address)
+      return 0;
+  }
+  return entry;
+}
+
+static __always_inline uint32_t use_mapping(const struct mapping* mapping, struct clew_code* code) {
+  uint32_t index = mapping->module;
+  if (index == CLEW_BPF_MODULES) return CLEW_CONTINUE; /* nothing describes it: no rule, the walk ends */
+  const struct clew_bpf_module* module = bpf_map_lookup_elem(&modules, &index);
+  if (!module) return CLEW_END_NOT_MAPPED;
+  code->table = &module->header;
+  code->bias = mapping->bias;
+  return CLEW_CONTINUE;
+}
+
+static __noinline uint32_t look_for_mapping(struct scratch* context, uint64_t pc) {
+  const uint64_t kExecutable = 4;
+  const uint32_t slot = context->next_mapping++ % kMappings;
+  struct mapping* mapping = &context->mapping[slot];
+  const struct vm_area_struct* vma = (const struct vm_area_struct*)clew_bpf_find_vma(context, pc);
+  struct clew_bpf_file key = {};
+  struct file* file;
+  uint64_t offset;
+  uint32_t i;
+  mapping->start = mapping->end = 0;
+  if (!vma || !(BPF_CORE_READ(vma, vm_flags) & kExecutable)) return kMappings;
+  mapping->module = CLEW_BPF_MODULES;
+  mapping->start = BPF_CORE_READ(vma, vm_start);
+  mapping->end = BPF_CORE_READ(vma, vm_end);
+  file = BPF_CORE_READ(vma, vm_file);
+  offset = pc - mapping->start;
+  if (!file) {
+    if ((uint64_t)BPF_CORE_READ(vma, vm_mm, context.vdso) != mapping->start) return slot;
+    key.device = CLEW_BPF_VDSO;
+  } else {
+    struct inode* inode = BPF_CORE_READ(file, f_inode);
+    key.inode = BPF_CORE_READ(inode, i_ino);
+    key.generation = BPF_CORE_READ(inode, i_generation);
+    key.device = BPF_CORE_READ(inode, i_sb, s_dev);
+    offset += BPF_CORE_READ(vma, vm_pgoff) * kPage;
+  }
+  const uint32_t* index = bpf_map_lookup_elem(&module_of_file, &key);
+  if (index) {
+    uint32_t number = *index;
+    const struct clew_bpf_module* module = bpf_map_lookup_elem(&modules, &number);
+    for (i = 0; i < CLEW_BPF_SEGMENTS && module; i++) {
+      if (i >= module->segments || offset < module->segment[i].offset || offset >= module->segment[i].end)
+        continue;
+      mapping->module = number;
+      mapping->bias = pc - (offset + module->segment[i].to_vaddr);
+    }
+  } else if (!context->trace.head.missing_pc) {
+    context->trace.head.missing = key;
+    context->trace.head.missing_pc = pc;
+  }
+  return slot;
+}
+
+static __always_inline uint32_t find(struct scratch* context, uint64_t pc, struct clew_code* code) {
+  uint32_t i;
+  for (i = 0; i < kMappings; i++)
+    if (pc - context->mapping[i].start < context->mapping[i].end - context->mapping[i].start)
+      return use_mapping(&context->mapping[i], code);
+  i = look_for_mapping(context, pc);
+  return i < kMappings ? use_mapping(&context->mapping[i], code) : (uint32_t)CLEW_END_NOT_MAPPED;
+}
+
+/* ---- Rules ---- */
+
+__noinline uint64_t clew_bpf_look_up(uint32_t index, uint64_t vaddr) {
+  const struct clew_bpf_module* module = bpf_map_lookup_elem(&modules, &index);
+  return module ? clew_table_lookup(0, &module->header, vaddr) : 0;
+}
+
+static __always_inline uint64_t find_rule(struct scratch* context, struct clew_code* code, uint64_t address) {
+  (void)context;
+  const struct clew_bpf_module* module = (const struct clew_bpf_module*)code->table;
+  if (!module) return 0;
+  const uint64_t vaddr = address - code->bias;
+  const uint64_t key = (uint64_t)module->serial << 40 | (vaddr & 0xffffffffffull);
+  uint32_t set = (uint32_t)(vaddr >> 11) % CLEW_BPF_CACHE_SETS;
+  struct cache_set* cache = bpf_map_lookup_elem(&rule_cache, &set);
+  if (!cache) return 0;
+  struct cached_rule* entry = &cache->entry[(uint32_t)vaddr % CLEW_BPF_CACHE_ENTRIES];
+  if (entry->key != key) {
+    struct clew_bpf_counts* own = own_counts();
+    if (own) own->cache_misses++;
+    const uint64_t rule = clew_bpf_look_up(module->index, vaddr);
+    entry->key = key;
+    entry->rule = rule;
+  }
+  return entry->rule;
+}
+
+/* ---- The sample ---- */
+
+static __always_inline void copy_registers(uint64_t* out, const struct pt_regs* from) {
+  out[CLEW_RAX] = BPF_CORE_READ(from, ax);
+  out[CLEW_RDX] = BPF_CORE_READ(from, dx);
+  out[CLEW_RCX] = BPF_CORE_READ(from, cx);
+  out[CLEW_RBX] = BPF_CORE_READ(from, bx);
+  out[CLEW_RSI] = BPF_CORE_READ(from, si);
+  out[CLEW_RDI] = BPF_CORE_READ(from, di);
+  out[CLEW_RBP] = BPF_CORE_READ(from, bp);
+  out[CLEW_RSP] = BPF_CORE_READ(from, sp);
+  out[CLEW_R8] = BPF_CORE_READ(from, r8);
+  out[CLEW_R9] = BPF_CORE_READ(from, r9);
+  out[CLEW_R10] = BPF_CORE_READ(from, r10);
+  out[CLEW_R11] = BPF_CORE_READ(from, r11);
+  out[CLEW_R12] = BPF_CORE_READ(from, r12);
+  out[CLEW_R13] = BPF_CORE_READ(from, r13);
+  out[CLEW_R14] = BPF_CORE_READ(from, r14);
+  out[CLEW_R15] = BPF_CORE_READ(from, r15);
+  out[CLEW_RIP] = BPF_CORE_READ(from, ip);
+}
+
+#define COPY_FROM_CONTEXT(out, regs)                                                             \
+  do {                                                                                           \
+    (out)[CLEW_RAX] = (regs)->ax, (out)[CLEW_RDX] = (regs)->dx, (out)[CLEW_RCX] = (regs)->cx;    \
+    (out)[CLEW_RBX] = (regs)->bx, (out)[CLEW_RSI] = (regs)->si, (out)[CLEW_RDI] = (regs)->di;    \
+    (out)[CLEW_RBP] = (regs)->bp, (out)[CLEW_RSP] = (regs)->sp, (out)[CLEW_R8] = (regs)->r8;     \
+    (out)[CLEW_R9] = (regs)->r9, (out)[CLEW_R10] = (regs)->r10, (out)[CLEW_R11] = (regs)->r11;   \
+    (out)[CLEW_R12] = (regs)->r12, (out)[CLEW_R13] = (regs)->r13, (out)[CLEW_R14] = (regs)->r14; \
+    (out)[CLEW_R15] = (regs)->r15, (out)[CLEW_RIP] = (regs)->ip;                                 \
+  } while (0)
+
+struct ship {
+  uint8_t* to;
+  uint64_t sp;
+  uint32_t room;
+  uint32_t copied;
+};
+static long copy_page(uint32_t index, void* argument) {
+  struct ship* ship = argument;
+  /* To the end of the page: a read that passes the end of the mapping fails whole. */
+  const uint64_t from = ship->sp + ship->copied;
+  uint32_t size = kPage - ((uint32_t)from & (kPage - 1));
+  (void)index;
+  if (ship->copied > CLEW_BPF_STACK - kPage || ship->copied >= ship->room) return 1;
+  if (size > kPage) return 1;
+  if (bpf_probe_read_user(ship->to + ship->copied, size, (const void*)from) != 0) return 1;
+  ship->copied += size;
+  return 0;
+}
+
+static __noinline long ship_sample(struct trace* trace, uint32_t why) {
+  struct clew_bpf_shipped* out = bpf_ringbuf_reserve(&ring, sizeof *out, 0);
+  struct ship ship = {};
+  if (!out) return -1;
+  out->head = trace->head;
+  __builtin_memcpy(out->kernel, trace->frames, sizeof out->kernel);
+  ship.to = out->stack;
+  ship.sp = trace->head.registers[CLEW_RSP];
+  ship.room = stack_bytes;
+  bpf_loop(CLEW_BPF_STACK / kPage, copy_page, &ship, 0);
+  out->head.state = CLEW_BPF_SHIPPED;
+  out->head.why = why;
+  out->head.stack_asked = ship.room;
+  out->head.stack_bytes = ship.copied < ship.room ? ship.copied : ship.room;
+  bpf_ringbuf_submit(out, BPF_RB_NO_WAKEUP);
+  return 0;
+}
+
+SEC("perf_event")
+int clew_sample(struct bpf_perf_event_data* event) {
+  const uint64_t begin = bpf_ktime_get_ns();
+  const uint64_t id = bpf_get_current_pid_tgid();
+  uint32_t zero = 0, pid = (uint32_t)(id >> 32), i;
+  long kernel = 0;
+  if (pid == 0) return 0; /* idle */
+  if (!all_processes) {
+    const uint8_t* target = bpf_map_lookup_elem(&targets, &pid);
+    if (!target || *target != CLEW_BPF_SAMPLED) return 0;
+  }
+  struct scratch* scratch = bpf_map_lookup_elem(&scratches, &zero);
+  struct clew_bpf_counts* own = own_counts();
+  if (!scratch || !own) return 0;
+  struct trace* trace = &scratch->trace;
+  struct task_struct* task = bpf_get_current_task_btf();
+  own->samples++;
+  trace->head.time_ns = begin;
+  trace->head.pid = pid;
+  trace->head.tid = (uint32_t)id;
+  trace->head.user_frames = 0;
+  trace->head.stack_bytes = 0;
+  trace->head.why = 0;
+  trace->head.missing_pc = 0;
+  trace->head.in_kernel = (event->regs.cs & 3) == 0;
+  if (trace->head.in_kernel) kernel = bpf_get_stack(event, trace->frames, CLEW_BPF_KERNEL_FRAMES * 8, 0);
+  trace->head.kernel_frames = kernel > 0 ? (uint32_t)kernel / 8 : 0;
+
+  if (!task->mm) {
+    trace->head.state = CLEW_BPF_NO_USER;
+  } else {
+    if (trace->head.in_kernel) {
+      copy_registers(trace->head.registers, (const struct pt_regs*)bpf_task_pt_regs(task));
+    } else {
+      COPY_FROM_CONTEXT(trace->head.registers, &event->regs);
+    }
+    for (i = 0; i < kStackSlots; i++) scratch->stack.page[i] = 0;
+    for (i = 0; i < kMappings; i++) scratch->mapping[i].start = scratch->mapping[i].end = 0;
+    __builtin_memcpy(scratch->walk.state.value, trace->head.registers, sizeof trace->head.registers);
+    scratch->walk.state.known = (1u << CLEW_REGISTERS) - 1;
+    scratch->walk.full = false;
+    clew_walk_run(&scratch->walk);
+    if (scratch->walk.end != CLEW_END_ROOT) {
+      own->shipped++;
+      if (ship_sample(trace, scratch->walk.end) != 0) own->lost++;
+      own->run_ns += bpf_ktime_get_ns() - begin;
+      return 0;
+    }
+    trace->head.state = CLEW_BPF_WALKED;
+    trace->head.user_frames = scratch->walk.count;
+    own->walked++;
+    own->frames += scratch->walk.count;
+  }
+  uint64_t size = sizeof trace->head + (uint64_t)(trace->head.kernel_frames + trace->head.user_frames) * 8;
+  if (size > sizeof *trace) size = sizeof *trace;
+  if (bpf_ringbuf_output(&ring, trace, size, BPF_RB_NO_WAKEUP) != 0) own->lost++;
+  own->run_ns += bpf_ktime_get_ns() - begin;
+  return 0;
+}
+
+/* ---- Children of what is sampled ---- */
+
+SEC("tp_btf/sched_process_fork")
+int clew_fork(uint64_t* arguments) {
+  const struct task_struct* parent = (const struct task_struct*)arguments[0];
+  const struct task_struct* child = (const struct task_struct*)arguments[1];
+  uint32_t from = (uint32_t)BPF_CORE_READ(parent, tgid), to = (uint32_t)BPF_CORE_READ(child, tgid);
+  uint8_t state;
+  const uint8_t* target;
+  if (from == to) return 0;
+  target = bpf_map_lookup_elem(&targets, &from);
+  if (!target) return 0;
+  state = *target;
+  bpf_map_update_elem(&targets, &to, &state, BPF_ANY);
+  return 0;
+}
+
+SEC("tp_btf/sched_process_exec")
+int clew_exec(uint64_t* arguments) {
+  const struct task_struct* task = (const struct task_struct*)arguments[0];
+  uint32_t pid = (uint32_t)BPF_CORE_READ(task, tgid);
+  uint8_t* target = bpf_map_lookup_elem(&targets, &pid);
+  if (target) *target = CLEW_BPF_SAMPLED;
+  return 0;
+}

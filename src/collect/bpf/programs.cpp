@@ -1,0 +1,269 @@
+#include "collect/bpf/programs.hpp"
+
+#include <bpf/bpf.h>
+#include <bpf/libbpf.h>
+#include <elf.h>
+#include <linux/perf_event.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdarg>
+#include <cstring>
+#include <set>
+#include <span>
+
+#include "collect/perf/perf_event.hpp"
+#include "sample.skel.h"
+
+namespace clew::collect::bpf {
+
+namespace {
+
+constexpr size_t kPageBytes = size_t{CLEW_BPF_PAGE_WORDS} * 4;
+constexpr size_t kTablesBytes = CLEW_BPF_TABLE_PAGES * kPageBytes;
+
+// Where perf's nth register goes, as in perf's own samples (ax bx cx dx si di bp sp ip r8 .. r15).
+constexpr std::array<uint8_t, perf::kUserRegisterCount> kDwarf = {
+    CLEW_RAX, CLEW_RBX, CLEW_RCX, CLEW_RDX, CLEW_RSI, CLEW_RDI, CLEW_RBP, CLEW_RSP, CLEW_RIP,
+    CLEW_R8,  CLEW_R9,  CLEW_R10, CLEW_R11, CLEW_R12, CLEW_R13, CLEW_R14, CLEW_R15};
+
+int say_nothing(libbpf_print_level, const char*, va_list) { return 0; }
+
+std::string why_not(int error) {
+  std::string text = "the BPF programs cannot be loaded: ";
+  text += std::strerror(error);
+  if (error == EPERM || error == EACCES) return text + "; run clew as root, or with CAP_BPF and CAP_PERFMON";
+  if (error == ENOENT || error == ESRCH) return text + "; the kernel must have BTF (/sys/kernel/btf/vmlinux)";
+  return text;
+}
+
+void append(perf::Round& round, uint32_t type, uint16_t misc, uint64_t time_ns,
+            std::initializer_list<std::span<const std::byte>> parts) {
+  perf::Entry entry = {.time_ns = time_ns,
+                       .offset = static_cast<uint32_t>(round.bytes.size()),
+                       .size = 0,
+                       .type = type,
+                       .misc = misc};
+  for (const auto& part : parts) {
+    entry.size += static_cast<uint32_t>(part.size());
+    round.bytes.insert(round.bytes.end(), part.begin(), part.end());
+  }
+  round.entries.push_back(entry);
+}
+
+std::span<const std::byte> bytes_of(const void* from, size_t size) {
+  return {static_cast<const std::byte*>(from), size};
+}
+
+}  // namespace
+
+struct Programs::State {
+  clew_sample* skeleton = nullptr;
+  ring_buffer* ring = nullptr;
+  std::vector<process::UniqueFd> events;
+  std::vector<bpf_link*> links;
+  std::byte* tables = nullptr;
+  uint64_t period_ns = 0;
+  uint32_t next_page = 0;
+  uint32_t next_module = 0;
+  std::unordered_map<const process::Module*, uint32_t> loaded;  // CLEW_BPF_MODULES: it has no place
+  std::vector<std::shared_ptr<const table::Table>> kept;
+
+  // While a drain is under way.
+  perf::Round* round = nullptr;
+  size_t room = 0;
+  perf::AppendResult result;
+
+  ~State() {
+    for (bpf_link* link : links) bpf_link__destroy(link);
+    events.clear();
+    if (ring != nullptr) ring_buffer__free(ring);
+    if (tables != nullptr) munmap(tables, kTablesBytes);
+    if (skeleton != nullptr) clew_sample__destroy(skeleton);
+  }
+  int take(const void* data, size_t size);
+};
+
+/// One record of the ring.
+int Programs::State::take(const void* data, size_t size) {
+  if (size < sizeof(clew_bpf_sample)) {
+    result.malformed = true;
+    return 0;
+  }
+  clew_bpf_sample head;
+  std::memcpy(&head, data, sizeof head);
+  const auto* behind = static_cast<const std::byte*>(data) + sizeof head;
+  const size_t rest = size - sizeof head;
+  if (round->bytes.size() + size + 64 > room) {
+    result.dropped = true;
+    return 0;
+  }
+  if (head.state == CLEW_BPF_WALKED) {
+    if (rest / 8 < size_t{head.kernel_frames} + head.user_frames) {
+      result.malformed = true;
+      return 0;
+    }
+    append(*round, perf::kWalkedSample, 0, head.time_ns, {bytes_of(data, size)});
+    return 0;
+  }
+  perf::SampleHead sample = {};
+  sample.ip = head.registers[CLEW_RIP];
+  sample.time_ns = head.time_ns;
+  sample.period = period_ns;
+  sample.pid = head.pid;
+  sample.tid = head.tid;
+  sample.chain_count = std::min<uint32_t>(head.kernel_frames, CLEW_BPF_KERNEL_FRAMES);
+  if (rest < sample.chain_count * sizeof(uint64_t)) {
+    result.malformed = true;
+    return 0;
+  }
+  const auto chain = bytes_of(behind, sample.chain_count * sizeof(uint64_t));
+  std::span<const std::byte> stack;
+  if (head.state == CLEW_BPF_SHIPPED) {
+    constexpr size_t kStackAt = offsetof(clew_bpf_shipped, stack) - sizeof head;
+    if (rest < kStackAt || rest - kStackAt < head.stack_bytes) {
+      result.malformed = true;
+      return 0;
+    }
+    sample.abi = PERF_SAMPLE_REGS_ABI_64;
+    for (size_t i = 0; i < kDwarf.size(); ++i) sample.registers[i] = head.registers[kDwarf[i]];
+    stack = bytes_of(behind + kStackAt, head.stack_bytes);
+    sample.stack_asked = head.stack_asked;
+    sample.stack_bytes = head.stack_bytes;
+    if (head.missing_pc != 0) {
+      const perf::MissingTable missing = {
+          .pid = head.pid, .reserved = 0, .pc = head.missing_pc, .file = head.missing};
+      append(*round, perf::kMissingTable, 0, head.time_ns, {bytes_of(&missing, sizeof missing)});
+    }
+  }
+  append(*round, PERF_RECORD_SAMPLE, head.in_kernel != 0 ? PERF_RECORD_MISC_KERNEL : PERF_RECORD_MISC_USER,
+         head.time_ns, {bytes_of(&sample, sizeof sample), chain, stack});
+  return 0;
+}
+
+Programs::Programs(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Programs::~Programs() = default;
+
+Result<std::unique_ptr<Programs>> Programs::load(bool all_processes) {
+  libbpf_set_print(say_nothing);
+  auto state = std::make_unique<State>();
+  state->skeleton = clew_sample__open();
+  if (state->skeleton == nullptr) return Error{why_not(errno)};
+  state->skeleton->rodata->all_processes = all_processes;
+  if (const int error = clew_sample__load(state->skeleton); error != 0) return Error{why_not(-error)};
+  state->ring = ring_buffer__new(
+      bpf_map__fd(state->skeleton->maps.ring),
+      [](void* context, void* data, size_t size) { return static_cast<State*>(context)->take(data, size); },
+      state.get(), nullptr);
+  if (state->ring == nullptr) return Error{why_not(errno)};
+  void* tables = mmap(nullptr, kTablesBytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                      bpf_map__fd(state->skeleton->maps.table_pages), 0);
+  if (tables == MAP_FAILED) return Error{why_not(errno)};
+  state->tables = static_cast<std::byte*>(tables);
+  return std::unique_ptr<Programs>(new Programs(std::move(state)));
+}
+
+Result<bool> Programs::start(uint64_t period_ns) {
+  state_->period_ns = period_ns;
+  for (const bpf_program* program : {state_->skeleton->progs.clew_fork, state_->skeleton->progs.clew_exec}) {
+    bpf_link* link = bpf_program__attach(program);
+    if (link == nullptr) return Error{why_not(errno)};
+    state_->links.push_back(link);
+  }
+  for (const int cpu : perf::online_cpus()) {
+    perf_event_attr attr = {};
+    attr.size = sizeof attr;
+    attr.type = PERF_TYPE_SOFTWARE;
+    attr.config = PERF_COUNT_SW_CPU_CLOCK;
+    attr.sample_period = period_ns;
+    attr.exclude_idle = 1;
+    const int fd = perf::open_event(attr, -1, cpu);
+    if (fd == -ENODEV) continue;  // went offline
+    if (fd < 0) return Error{perf::explain_open_error(-fd, 0, true)};
+    state_->events.emplace_back(fd);
+    bpf_link* link = bpf_program__attach_perf_event(state_->skeleton->progs.clew_sample, dup(fd));
+    if (link == nullptr) return Error{why_not(errno)};
+    state_->links.push_back(link);
+  }
+  return true;
+}
+
+void Programs::stop() {
+  for (bpf_link* link : state_->links) bpf_link__destroy(link);
+  state_->links.clear();
+}
+
+void Programs::add_target(pid_t pid, bool at_exec) {
+  const auto key = static_cast<uint32_t>(pid);
+  const uint8_t value = at_exec ? CLEW_BPF_AT_EXEC : CLEW_BPF_SAMPLED;
+  bpf_map_update_elem(bpf_map__fd(state_->skeleton->maps.targets), &key, &value, BPF_ANY);
+}
+
+void Programs::set_stack_bytes(uint32_t bytes) { state_->skeleton->data->stack_bytes = bytes; }
+
+void Programs::drain(perf::Round& round, size_t room, perf::AppendResult& result) {
+  state_->round = &round;
+  state_->room = room;
+  state_->result = {};
+  ring_buffer__consume(state_->ring);
+  state_->round = nullptr;
+  result = state_->result;
+}
+
+bool Programs::load_table(const clew_bpf_file& file, const process::Module& module) {
+  if (!module.table || !module.image) return false;
+  auto [place, fresh] = state_->loaded.try_emplace(&module, CLEW_BPF_MODULES);
+  if (fresh) {
+    const std::span<const std::byte> bytes = module.table->bytes();
+    const auto pages = static_cast<uint32_t>((bytes.size() + kPageBytes - 1) / kPageBytes);
+    if (state_->next_module >= CLEW_BPF_MODULES || pages > CLEW_BPF_TABLE_PAGES - state_->next_page) {
+      ++without_room_;
+      return false;
+    }
+    clew_bpf_module entry = {};
+    entry.header = *module.table->header();
+    entry.first_page = state_->next_page;
+    entry.index = state_->next_module;
+    entry.serial = entry.index + 1;  // 0 is what an empty cache holds
+    for (const elf::Segment& segment : module.image->segments()) {
+      if (segment.type != PT_LOAD || (segment.flags & PF_X) == 0 || entry.segments == CLEW_BPF_SEGMENTS)
+        continue;
+      entry.segment[entry.segments++] = {.offset = segment.offset,
+                                         .end = segment.offset + segment.file_size,
+                                         .to_vaddr = segment.vaddr - segment.offset};
+    }
+    std::memcpy(state_->tables + entry.first_page * kPageBytes, bytes.data(), bytes.size());
+    if (bpf_map_update_elem(bpf_map__fd(state_->skeleton->maps.modules), &entry.index, &entry, BPF_ANY) != 0)
+      return false;
+    place->second = entry.index;
+    state_->next_page += pages;
+    ++state_->next_module;
+    state_->kept.push_back(module.table);  // the module's address stays its own
+  }
+  if (place->second == CLEW_BPF_MODULES) return false;
+  return bpf_map_update_elem(bpf_map__fd(state_->skeleton->maps.module_of_file), &file, &place->second,
+                             BPF_ANY) == 0;
+}
+
+clew_bpf_counts Programs::counts() const {
+  clew_bpf_counts sum = {};
+  const uint32_t zero = 0;
+  std::vector<clew_bpf_counts> values(static_cast<size_t>(std::max(libbpf_num_possible_cpus(), 1)));
+  if (bpf_map_lookup_elem(bpf_map__fd(state_->skeleton->maps.counts), &zero, values.data()) != 0) return sum;
+  for (const clew_bpf_counts& one : values) {
+    sum.samples += one.samples;
+    sum.walked += one.walked;
+    sum.shipped += one.shipped;
+    sum.lost += one.lost;
+    sum.frames += one.frames;
+    sum.cache_misses += one.cache_misses;
+    sum.run_ns += one.run_ns;
+  }
+  return sum;
+}
+
+}  // namespace clew::collect::bpf
