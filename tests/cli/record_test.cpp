@@ -110,7 +110,7 @@ TEST_F(Record, OptionsThatMakeNoSense) {
   expect_line({"-p", "x"}, 2, "--pid = x is not a number in its range; see clew record --help");
   expect_line({"-p", "99999999999"}, 2, "--pid = 99999999999 is not a number in its range");
   expect_line({"-p", "0"}, 2, "give a PID");
-  expect_line({"--collector", "x", "--", "true"}, 125, "no collector 'x': use auto, perf");
+  expect_line({"--collector", "x", "--", "true"}, 125, "no collector 'x': use auto, bpf, perf");
   for (const char* seconds : {"-1", "nan", "inf", "1e300"})
     expect_line({"--duration", seconds, "--", "true"}, 125, "give the seconds to record");
   expect_line({"echo", "x"}, 2, "'echo' is not an option; put -- before the command: clew record -- echo");
