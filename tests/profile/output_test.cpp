@@ -90,10 +90,13 @@ TEST(ProfileSummary, DoesNotRoundUpToAllComplete) {
 
 TEST(ProfileSummary, SaysWhyThereIsNoKernelTimeOnlyWhereItIsMissing) {
   Profile profile = named("f");
+  profile.totals.collector = "perf";
   profile.totals.cpu_used_ns = 1050;
   EXPECT_EQ(summary(profile).find("paranoid"), std::string::npos);
   profile.totals.cpu_used_ns = 2000;
   EXPECT_NE(summary(profile).find("paranoid"), std::string::npos);
+  profile.totals.collector = "inprocess";  // which samples that time as well
+  EXPECT_EQ(summary(profile).find("paranoid"), std::string::npos);
 }
 
 TEST(ProfileSummary, FitsEightyColumnsWhateverTheNames) {

@@ -17,7 +17,7 @@
 #include <span>
 
 #include "collect/perf/perf_event.hpp"
-#include "sample.skel.h"
+#include "clew_sample.skel.h"
 
 namespace clew::collect::bpf {
 
