@@ -35,7 +35,7 @@
 #include "core/rule.h"
 
 enum {
-  CLEW_TABLE_VERSION = 6,
+  CLEW_TABLE_VERSION = 7,
   CLEW_TABLE_PAGE_BITS = 16,
   CLEW_SHAPE_BYTES = 24, /* a longer function is split into several records */
   CLEW_RUN_ROWS = 16,    /* a longer run is split */

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <optional>
 
 namespace clew::table {
 namespace {
@@ -43,6 +44,32 @@ bool simple_expression(std::span<const std::byte> expression, uint32_t& reg, int
   return deref || at == expression.size();
 }
 
+/// Where a row finds every register in a struct ucontext at rsp + offset, as libc's signal trampolines and
+/// the vDSO's say it: the offset.
+std::optional<int32_t> ucontext_of(const cfi::Section& section, const cfi::Row& row) {
+  constexpr int64_t kGeneralRegisters = 40;  // core/rule.h, clew_sigcontext_register
+  uint32_t reg;
+  int64_t cfa, at;
+  bool deref;
+  if (row.cfa.kind != cfi::CfaKind::kExpression ||
+      !simple_expression(cfi::expression_bytes(section, row.cfa), reg, cfa, deref) || !deref ||
+      reg != CLEW_RSP)
+    return std::nullopt;
+  std::optional<int64_t> ucontext;
+  for (uint32_t i = 0; i < CLEW_REGISTERS; ++i) {
+    const uint32_t number = clew_sigcontext_register(i);
+    const cfi::RegisterRule& rule = row.registers[number];
+    if (rule.kind != cfi::RuleKind::kExpression ||
+        !simple_expression(cfi::expression_bytes(section, rule), reg, at, deref) || deref || reg != CLEW_RSP)
+      return std::nullopt;
+    const int64_t from = at - kGeneralRegisters - 8 * static_cast<int64_t>(i);
+    if (ucontext.value_or(from) != from || (number == CLEW_RSP && at != cfa)) return std::nullopt;
+    ucontext = from;
+  }
+  if (*ucontext < 0 || *ucontext > 1 << 16) return std::nullopt;
+  return static_cast<int32_t>(*ucontext);
+}
+
 /// The DWARF expression for that.
 std::vector<std::byte> register_plus(uint32_t reg, int64_t offset) {
   std::vector<std::byte> expression{static_cast<std::byte>(kBreg0 + reg)};
@@ -71,6 +98,10 @@ uint16_t Dictionary::rule_of_row(const cfi::Section& section, const cfi::Row& ro
       recent.cfa_offset == row.cfa.offset && recent.cfa_register == row.cfa.reg && recent.flags == flags)
     return recent.number;
 
+  if ((flags & CLEW_SAVES_SIGNAL) != 0) {
+    if (const auto ucontext = ucontext_of(section, row))
+      return number_of(clew_rule_make(CLEW_CFA_SIGFRAME, CLEW_RSP, *ucontext, CLEW_BP_UNCHANGED, 0, false));
+  }
   const RegisterPart registers = registers_of(section, row, flags);
   if (row.cfa.kind == cfi::CfaKind::kUnset && !registers.root) return kNone;
   const clew_rule rule = registers.sayable ? cfa_of(section, row.cfa, registers) : 0;

@@ -185,7 +185,7 @@ RuleText describe(const Table& table, clew_rule rule) {
       text.cfa = "(" + register_text(clew_rule_register(rule)) + signed_text(offset) + ")";
       break;
     case CLEW_CFA_SIGFRAME:
-      return {"sigframe", "sigframe", "sigframe"};
+      return {"(sp" + signed_text(offset + 160) + ")", "exp", "exp"};  // of struct ucontext
     case CLEW_CFA_CHILD:
       text.cfa = "child:sp" + signed_text(offset);
       break;

@@ -1,6 +1,7 @@
 // Every row that readelf prints of real binaries is what the compact table answers, registers included.
 #include <gtest/gtest.h>
 #include <unistd.h>
+#include <algorithm>
 
 #include <map>
 
@@ -27,6 +28,8 @@ std::map<std::string, std::string> cells_of(const Table& table, clew_rule rule) 
   cells["ra"] = kind == CLEW_CFA_ROOT ? "u" : "c-8";
   const uint32_t bp = clew_rule_bp(rule);
   if (bp != CLEW_BP_UNCHANGED && bp != CLEW_BP_IN_SAVES) cells["rbp"] = at(-8 * static_cast<int64_t>(bp));
+  if (clew_rule_kind(rule) == CLEW_CFA_SIGFRAME)  // the one rule for what seventeen expressions say
+    for (const char* name : kNames) cells[name] = "exp";
   const clew_table_header& header = *table.header();
   if (const uint32_t saves = clew_rule_saves(rule)) {
     const uint64_t list = clew_table_u64(nullptr, &header, header.saves_at + saves * 8);
@@ -136,6 +139,21 @@ TEST(Compile, TheProgramsEntryIsTheRoot) {
     ASSERT_TRUE(table);
     EXPECT_EQ(clew_rule_kind((*table)->lookup(image->entry())), static_cast<uint32_t>(CLEW_CFA_ROOT)) << path;
   }
+}
+
+TEST(Compile, ASignalTrampolineIsOneRule) {
+  auto image = elf::Image::open("/lib/x86_64-linux-gnu/libc.so.6");
+  if (!image) GTEST_SKIP() << image.error();
+  auto table = compile(*image);
+  ASSERT_TRUE(table) << table.error();
+  // __restore_rt, the one function of libc whose registers all lie in a struct ucontext.
+  const auto rows = dump(**table);
+  EXPECT_EQ(std::ranges::count_if(rows,
+                                  [](const DumpRow& row) {
+                                    return clew_rule_kind(row.rule) == CLEW_CFA_SIGFRAME &&
+                                           clew_rule_offset(row.rule) == 0;
+                                  }),
+            1);
 }
 
 }  // namespace
