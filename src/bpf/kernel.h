@@ -25,6 +25,12 @@ struct mm_struct {
     void* vdso;
   } context;
 };
+/* Counts the changes of a process's mappings; odd while one is under way (6.13 and later). */
+struct mm_struct___sequence {
+  struct {
+    unsigned int sequence;
+  } mm_lock_seq;
+};
 struct vm_area_struct {
   unsigned long vm_start, vm_end, vm_pgoff, vm_flags;
   struct mm_struct* vm_mm;

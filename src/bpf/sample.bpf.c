@@ -43,7 +43,7 @@ const volatile bool all_processes = false;
 /* By user space, as the stacks need it. */
 volatile uint32_t stack_bytes = 8192;
 
-enum { kStackSlots = 4, kPage = 4096, kMappings = 4 };
+enum { kPage = 4096, kWindow = 4 * kPage, kMappings = 4 };
 
 struct {
   __uint(type, BPF_MAP_TYPE_HASH);
@@ -83,27 +83,23 @@ struct {
   __uint(max_entries, 1 << 25);
 } ring SEC(".maps");
 
-/* A mapping that this sample's walk has met. */
+/* A mapping that walks of this process have met. */
 struct mapping {
-  uint64_t start, end;
+  uint64_t start, length;
   uint64_t bias;   /* address in memory minus virtual address in the file */
+  uint64_t serial; /* of the module, where a rule's key has it */
   uint32_t module; /* CLEW_BPF_MODULES: executable, but no table is loaded */
   uint32_t reserved;
 };
 
+/* Rules by code address, for all CPUs. Two of them may write an entry at a time: `check` is key ^ rule, so
+ * that half of one and half of the other is no entry at all. */
 struct cached_rule {
-  uint64_t key;
+  uint64_t check;
   uint64_t rule;
 };
-struct cache_set {
-  struct cached_rule entry[CLEW_BPF_CACHE_ENTRIES];
-};
-struct {
-  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-  __uint(max_entries, CLEW_BPF_CACHE_SETS);
-  __type(key, uint32_t);
-  __type(value, struct cache_set);
-} rule_cache SEC(".maps");
+enum { kCached = 65536 };
+static struct cached_rule rule_cache[kCached];
 
 /* ---- The core's hooks ---- */
 
@@ -130,9 +126,11 @@ struct clew_maple_node {
 
 /* All that a sample's walk needs, a CPU: in a map rather than on the stack, so that the verifier has less to
  * follow. */
-struct stack_cache {
-  uint64_t page[kStackSlots];
-  uint8_t bytes[kStackSlots * kPage + 8]; /* the verifier does not see that a word lies inside its page */
+/* A piece of the user's stack: `filled` bytes from `base` on, to the end of a page. */
+struct window {
+  uint64_t base;
+  uint64_t filled;
+  uint8_t bytes[kWindow + 8]; /* the verifier does not see that a word lies inside */
 };
 struct trace {
   struct clew_bpf_sample head;
@@ -141,9 +139,13 @@ struct trace {
 struct scratch {
   struct clew_walk walk;
   struct clew_maple_node node;
+  /* Whose mappings these are, and as of which change; 0: nobody's. */
+  uint64_t mm;
+  uint64_t sequence;
   uint32_t next_mapping;
+  uint32_t now; /* the mapping of the last frame */
   struct mapping mapping[kMappings];
-  struct stack_cache stack;
+  struct window stack;
   struct trace trace;
 };
 struct {
@@ -165,36 +167,44 @@ static __always_inline struct clew_bpf_counts* own_counts(void) {
   return bpf_map_lookup_elem(&counts, &zero);
 }
 
-__noinline int clew_bpf_read(struct stack_cache* cache, uint64_t address, uint64_t* out) {
-  const uint64_t page = address & ~(uint64_t)(kPage - 1);
-  const uint32_t slot = (uint32_t)(address / kPage) % kStackSlots;
-  const uint32_t at = (uint32_t)address & (kPage - 1);
+/* One load, aligned or not: the compiler would take it byte by byte. The offset is below kWindow. */
+static __always_inline uint64_t word_at(struct window* window, uint64_t offset) {
   const uint64_t* word;
-  if (!cache || !out) return 0;
-  if (at > kPage - 8) return bpf_probe_read_user(out, 8, (const void*)address) == 0;
-  if (cache->page[slot] != page) {
-    cache->page[slot] = 0;
-    if (bpf_probe_read_user(&cache->bytes[slot * kPage], kPage, (const void*)page) != 0) return 0;
-    cache->page[slot] = page;
+  asm("" : "=r"(word) : "0"(&window->bytes[offset & (kWindow - 1)]));
+  return *word;
+}
+
+/* A word outside of the window: moves or extends it, a page at a time. */
+__noinline int clew_bpf_read(struct window* window, uint64_t address, uint64_t* out) {
+  uint64_t offset;
+  uint32_t pages;
+  if (!window || !out) return 0;
+  if ((address & (kPage - 1)) > kPage - 8) return bpf_probe_read_user(out, 8, (const void*)address) == 0;
+  if (address - window->base >= kWindow - kPage) {
+    window->base = address & ~63ull;
+    window->filled = 0;
   }
-  /* One load, aligned or not: the compiler would take it byte by byte. */
-  asm("" : "=r"(word) : "0"(&cache->bytes[slot * kPage + at]));
-  *out = *word;
+  offset = address - window->base;
+  /* To the end of a page: a read that passes the end of the mapping fails whole. */
+  for (pages = 0; pages < kWindow / kPage; pages++) {
+    const uint64_t at = window->filled;
+    const uint32_t size = kPage - ((uint32_t)(window->base + at) & (kPage - 1));
+    if (offset + 8 <= at || at > kWindow - kPage || size > kPage) break;
+    if (bpf_probe_read_user(&window->bytes[at], size, (const void*)(window->base + at)) != 0) break;
+    window->filled = at + size;
+  }
+  if (offset + 8 > window->filled) return bpf_probe_read_user(out, 8, (const void*)address) == 0;
+  *out = word_at(window, offset);
   return 1;
 }
 static __always_inline bool read_word(struct scratch* context, uint64_t address, uint64_t* out) {
-  return clew_bpf_read(&context->stack, address, out) != 0;
-}
-
-struct walk_reference {
-  struct clew_walk* walk;
-};
-static long walk_frame(uint32_t index, void* argument) {
-  return clew_walk_frame(index, ((struct walk_reference*)argument)->walk);
-}
-static __always_inline void walk_loop(uint32_t limit, struct clew_walk* walk) {
-  struct walk_reference reference = {walk};
-  bpf_loop(limit, walk_frame, &reference, 0);
+  struct window* window = &context->stack;
+  const uint64_t offset = address - window->base;
+  if (offset < window->filled && window->filled - offset >= 8) {
+    *out = word_at(window, offset);
+    return true;
+  }
+  return clew_bpf_read(window, address, out) != 0;
 }
 
 /* pc below, enum clew_how in bits 56..59, flags above. */
@@ -209,6 +219,121 @@ static __always_inline void emit_signal(struct clew_walk* walk) {
   struct trace* trace = &((struct scratch*)walk)->trace;
   const uint32_t at = trace->head.kernel_frames + walk->count - 1;
   if (at < CLEW_BPF_KERNEL_FRAMES + CLEW_BPF_FRAMES) trace->frames[at] |= (uint64_t)CLEW_FRAME_SIGNAL << 60;
+}
+
+/* ---- Rules ---- */
+
+static __always_inline struct cached_rule* cache_of(uint64_t serial, uint64_t vaddr) {
+  return &rule_cache[(vaddr ^ serial >> 36) % kCached]; /* 16 apart for two modules that begin alike */
+}
+static __always_inline uint64_t key_of(uint64_t serial, uint64_t vaddr) {
+  return serial | (vaddr & 0xffffffffffull);
+}
+
+__noinline uint64_t clew_bpf_look_up(uint32_t index, uint64_t vaddr) {
+  const struct clew_bpf_module* module = bpf_map_lookup_elem(&modules, &index);
+  return module ? clew_table_lookup(0, &module->header, vaddr) : 0;
+}
+
+static __always_inline uint64_t find_rule(struct scratch* context, struct clew_code* code, uint64_t address) {
+  const struct clew_bpf_module* module = (const struct clew_bpf_module*)code->table;
+  (void)context;
+  if (!module) return 0;
+  const uint64_t vaddr = address - code->bias;
+  const uint64_t key = key_of((uint64_t)module->serial << 40, vaddr);
+  struct cached_rule* entry = cache_of((uint64_t)module->serial << 40, vaddr);
+  const uint64_t cached = entry->rule;
+  if ((entry->check ^ cached) == key) return cached;
+  struct clew_bpf_counts* own = own_counts();
+  if (own) own->cache_misses++;
+  const uint64_t rule = clew_bpf_look_up(module->index, vaddr);
+  entry->check = key ^ rule;
+  entry->rule = rule;
+  return rule;
+}
+
+/* What clew_walk_frame does with nearly every frame, in few instructions, for up to kOften frames: in the
+ * mapping of the last frame, a rule from the cache that says CFA = rsp or rbp + n, words in the window. Stops
+ * at the first frame that needs more; returns how many it stepped from. */
+enum {
+  kOften = 32,
+  kRspAlone = CLEW_RSP | CLEW_CFA_REG
+                             << 4 /* bits 32..47 of a rule: CFA = rsp + n, rbp as it is, nothing special */
+};
+static __always_inline uint32_t step_often(struct scratch* scratch) {
+  struct clew_walk* walk = &scratch->walk;
+  struct clew_state* state = &walk->state;
+  struct window* window = &scratch->stack;
+  const struct mapping* now = &scratch->mapping[scratch->now % kMappings];
+  const uint64_t start = now->start, length = now->length, bias = now->bias, serial = now->serial;
+  const uint64_t window_base = window->base, last = window->filled - 8;
+  uint64_t pc = state->value[CLEW_RIP], sp = state->value[CLEW_RSP], bp = state->value[CLEW_RBP];
+  uint64_t marks = (uint64_t)(walk->how & 15u) << 56 | (uint64_t)(walk->flags & 15u) << 60;
+  uint64_t back =
+      walk->flags & CLEW_FRAME_EXACT_PC ? 0 : 1; /* a return address belongs to the call before it */
+  uint32_t known = state->known, i;
+  const uint32_t first = scratch->trace.head.kernel_frames + walk->count;
+  uint64_t* out;
+  if (now->module == CLEW_BPF_MODULES || window->filled == 0 || walk->count > CLEW_BPF_FRAMES - kOften)
+    return 0;
+  if (first > CLEW_BPF_KERNEL_FRAMES + CLEW_BPF_FRAMES - kOften) return 0;
+  out = &scratch->trace.frames[first];
+  for (i = 0; i < kOften; i++) {
+    const uint64_t vaddr = pc - back - bias;
+    const struct cached_rule* entry = cache_of(serial, vaddr);
+    const uint64_t rule = entry->rule;
+    uint64_t cfa = sp, offset;
+    if ((entry->check ^ rule) != key_of(serial, vaddr) || pc - start >= length) break;
+    if ((rule >> 32 & 0xffff) == kRspAlone) {
+      cfa += (uint64_t)(int64_t)clew_rule_offset(rule);
+    } else {
+      const uint32_t saved_bp = clew_rule_bp(rule), base = clew_rule_register(rule);
+      if (clew_rule_kind(rule) != CLEW_CFA_REG || clew_rule_special(rule) || saved_bp == CLEW_BP_IN_SAVES)
+        break;
+      if (base != CLEW_RSP) {
+        if (base != CLEW_RBP || !(known & 1u << CLEW_RBP)) break;
+        cfa = bp;
+      }
+      cfa += (uint64_t)(int64_t)clew_rule_offset(rule);
+      offset = cfa - 8 - window_base;
+      if (cfa <= sp || offset > last) break; /* before anything is changed */
+      if (saved_bp) {
+        offset = cfa - 8ull * saved_bp - window_base;
+        if (offset > last) break;
+        bp = word_at(window, offset);
+        known |= 1u << CLEW_RBP;
+      }
+    }
+    offset = cfa - 8 - window_base;
+    if (cfa <= sp || offset > last) break;
+    out[i] = (pc & 0x00ffffffffffffffull) | marks;
+    pc = word_at(window, offset);
+    sp = cfa;
+    back = 1;
+    marks = (uint64_t)CLEW_HOW_TABLE << 56;
+  }
+  if (i == 0) return 0;
+  walk->count += i;
+  walk->how = CLEW_HOW_TABLE;
+  walk->flags = 0;
+  state->value[CLEW_RIP] = pc;
+  state->value[CLEW_RSP] = sp;
+  state->value[CLEW_RBP] = bp;
+  state->known = (known & 1u << CLEW_RBP) | 1u << CLEW_RSP | 1u << CLEW_RIP;
+  return i;
+}
+
+struct walk_reference {
+  struct clew_walk* walk;
+};
+static long walk_frame(uint32_t index, void* argument) {
+  struct clew_walk* walk = ((struct walk_reference*)argument)->walk;
+  if (step_often((struct scratch*)walk) == kOften) return 0;
+  return clew_walk_frame(index, walk);
+}
+static __always_inline void walk_loop(uint32_t limit, struct clew_walk* walk) {
+  struct walk_reference reference = {walk};
+  bpf_loop(limit, walk_frame, &reference, 0);
 }
 
 /* ---- Which module an address lies in ---- */
@@ -258,8 +383,10 @@ __noinline uint64_t clew_bpf_find_vma(struct scratch* scratch, uint64_t address)
   return entry;
 }
 
-static __always_inline uint32_t use_mapping(const struct mapping* mapping, struct clew_code* code) {
+static __always_inline uint32_t use_mapping(struct scratch* context, uint32_t slot, struct clew_code* code) {
+  const struct mapping* mapping = &context->mapping[slot % kMappings];
   uint32_t index = mapping->module;
+  context->now = slot;
   if (index == CLEW_BPF_MODULES) return CLEW_CONTINUE; /* nothing describes it: no rule, the walk ends */
   const struct clew_bpf_module* module = bpf_map_lookup_elem(&modules, &index);
   if (!module) return CLEW_END_NOT_MAPPED;
@@ -277,11 +404,11 @@ static __noinline uint32_t look_for_mapping(struct scratch* context, uint64_t pc
   struct file* file;
   uint64_t offset;
   uint32_t i;
-  mapping->start = mapping->end = 0;
+  mapping->start = mapping->length = 0;
   if (!vma || !(BPF_CORE_READ(vma, vm_flags) & kExecutable)) return kMappings;
   mapping->module = CLEW_BPF_MODULES;
   mapping->start = BPF_CORE_READ(vma, vm_start);
-  mapping->end = BPF_CORE_READ(vma, vm_end);
+  mapping->length = BPF_CORE_READ(vma, vm_end) - mapping->start;
   file = BPF_CORE_READ(vma, vm_file);
   offset = pc - mapping->start;
   if (!file) {
@@ -302,11 +429,15 @@ static __noinline uint32_t look_for_mapping(struct scratch* context, uint64_t pc
       if (i >= module->segments || offset < module->segment[i].offset || offset >= module->segment[i].end)
         continue;
       mapping->module = number;
+      mapping->serial = (uint64_t)module->serial << 40;
       mapping->bias = pc - (offset + module->segment[i].to_vaddr);
     }
-  } else if (!context->trace.head.missing_pc) {
-    context->trace.head.missing = key;
-    context->trace.head.missing_pc = pc;
+  } else {
+    context->sequence = 1; /* not to be kept: the table may be there at the next sample */
+    if (!context->trace.head.missing_pc) {
+      context->trace.head.missing = key;
+      context->trace.head.missing_pc = pc;
+    }
   }
   return slot;
 }
@@ -314,37 +445,22 @@ static __noinline uint32_t look_for_mapping(struct scratch* context, uint64_t pc
 static __always_inline uint32_t find(struct scratch* context, uint64_t pc, struct clew_code* code) {
   uint32_t i;
   for (i = 0; i < kMappings; i++)
-    if (pc - context->mapping[i].start < context->mapping[i].end - context->mapping[i].start)
-      return use_mapping(&context->mapping[i], code);
+    if (pc - context->mapping[i].start < context->mapping[i].length) return use_mapping(context, i, code);
   i = look_for_mapping(context, pc);
-  return i < kMappings ? use_mapping(&context->mapping[i], code) : (uint32_t)CLEW_END_NOT_MAPPED;
+  return i < kMappings ? use_mapping(context, i, code) : (uint32_t)CLEW_END_NOT_MAPPED;
 }
 
-/* ---- Rules ---- */
-
-__noinline uint64_t clew_bpf_look_up(uint32_t index, uint64_t vaddr) {
-  const struct clew_bpf_module* module = bpf_map_lookup_elem(&modules, &index);
-  return module ? clew_table_lookup(0, &module->header, vaddr) : 0;
-}
-
-static __always_inline uint64_t find_rule(struct scratch* context, struct clew_code* code, uint64_t address) {
-  (void)context;
-  const struct clew_bpf_module* module = (const struct clew_bpf_module*)code->table;
-  if (!module) return 0;
-  const uint64_t vaddr = address - code->bias;
-  const uint64_t key = (uint64_t)module->serial << 40 | (vaddr & 0xffffffffffull);
-  uint32_t set = (uint32_t)(vaddr >> 11) % CLEW_BPF_CACHE_SETS;
-  struct cache_set* cache = bpf_map_lookup_elem(&rule_cache, &set);
-  if (!cache) return 0;
-  struct cached_rule* entry = &cache->entry[(uint32_t)vaddr % CLEW_BPF_CACHE_ENTRIES];
-  if (entry->key != key) {
-    struct clew_bpf_counts* own = own_counts();
-    if (own) own->cache_misses++;
-    const uint64_t rule = clew_bpf_look_up(module->index, vaddr);
-    entry->key = key;
-    entry->rule = rule;
-  }
-  return entry->rule;
+/* Mappings are kept from one sample of a process to its next, as long as nothing was mapped or unmapped. */
+static __always_inline void keep_mappings(struct scratch* scratch, const struct task_struct* task) {
+  const struct mm_struct___sequence* mm = (const struct mm_struct___sequence*)task->mm;
+  uint64_t sequence = 1;
+  uint32_t i;
+  if (bpf_core_field_exists(mm->mm_lock_seq.sequence)) sequence = BPF_CORE_READ(mm, mm_lock_seq.sequence);
+  sequence |= (uint64_t)(uint32_t)task->tgid << 32;
+  if (scratch->mm == (uint64_t)mm && scratch->sequence == sequence && (sequence & 1) == 0) return;
+  scratch->mm = (uint64_t)mm;
+  scratch->sequence = sequence;
+  for (i = 0; i < kMappings; i++) scratch->mapping[i].start = scratch->mapping[i].length = 0;
 }
 
 /* ---- The sample ---- */
@@ -420,7 +536,7 @@ SEC("perf_event")
 int clew_sample(struct bpf_perf_event_data* event) {
   const uint64_t begin = bpf_ktime_get_ns();
   const uint64_t id = bpf_get_current_pid_tgid();
-  uint32_t zero = 0, pid = (uint32_t)(id >> 32), i;
+  uint32_t zero = 0, pid = (uint32_t)(id >> 32);
   long kernel = 0;
   if (pid == 0) return 0; /* idle */
   if (!all_processes) {
@@ -452,8 +568,8 @@ int clew_sample(struct bpf_perf_event_data* event) {
     } else {
       COPY_FROM_CONTEXT(trace->head.registers, &event->regs);
     }
-    for (i = 0; i < kStackSlots; i++) scratch->stack.page[i] = 0;
-    for (i = 0; i < kMappings; i++) scratch->mapping[i].start = scratch->mapping[i].end = 0;
+    scratch->stack.filled = 0;
+    keep_mappings(scratch, task);
     __builtin_memcpy(scratch->walk.state.value, trace->head.registers, sizeof trace->head.registers);
     scratch->walk.state.known = (1u << CLEW_REGISTERS) - 1;
     scratch->walk.full = false;

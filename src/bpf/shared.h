@@ -11,9 +11,7 @@ enum {
   CLEW_BPF_SEGMENTS = 4,        /* executable segments of a module */
   CLEW_BPF_PAGE_WORDS = 8192,   /* of a page of tables */
   CLEW_BPF_TABLE_PAGES = 1024,  /* 32 MiB */
-  CLEW_BPF_CACHE_SETS = 4,      /* of 2,048 rules by code address, on every CPU */
-  CLEW_BPF_CACHE_ENTRIES = 2048,
-  CLEW_BPF_STACK = 65536 /* bytes of stack that a sample ships at most */
+  CLEW_BPF_STACK = 65536        /* bytes of stack that a sample ships at most */
 };
 
 /* A file that code is mapped from; the vDSO has the device CLEW_BPF_VDSO. */

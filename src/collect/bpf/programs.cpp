@@ -16,8 +16,8 @@
 #include <set>
 #include <span>
 
-#include "collect/perf/perf_event.hpp"
 #include "clew_sample.skel.h"
+#include "collect/perf/perf_event.hpp"
 
 namespace clew::collect::bpf {
 
@@ -72,6 +72,7 @@ struct Programs::State {
   uint32_t next_module = 0;
   std::unordered_map<const process::Module*, uint32_t> loaded;  // CLEW_BPF_MODULES: it has no place
   std::vector<std::shared_ptr<const table::Table>> kept;
+  std::set<std::array<uint64_t, 4>> files;  // that the programs know: inode, device, generation, module
 
   // While a drain is under way.
   perf::Round* round = nullptr;
@@ -245,8 +246,13 @@ bool Programs::load_table(const clew_bpf_file& file, const process::Module& modu
     state_->kept.push_back(module.table);  // the module's address stays its own
   }
   if (place->second == CLEW_BPF_MODULES) return false;
+  if (!state_->files.insert({file.inode, file.device, file.generation, place->second}).second) return true;
   return bpf_map_update_elem(bpf_map__fd(state_->skeleton->maps.module_of_file), &file, &place->second,
                              BPF_ANY) == 0;
+}
+
+bool Programs::half_empty() const {
+  return state_->next_page < CLEW_BPF_TABLE_PAGES / 2 && state_->next_module < CLEW_BPF_MODULES / 2;
 }
 
 clew_bpf_counts Programs::counts() const {

@@ -37,6 +37,8 @@ class Programs {
   /// Loads a module's table for a file that the programs have met. Unwind thread. False where there is none,
   /// or no room.
   bool load_table(const clew_bpf_file& file, const process::Module& module);
+  /// Whether there is room for tables that may never be needed.
+  bool half_empty() const;
 
   /// Sums over all CPUs.
   clew_bpf_counts counts() const;

@@ -162,9 +162,14 @@ Session::Session(const SessionOptions& options, EventSet events, std::unique_ptr
   }
   if (programs_) {
     programs_->set_stack_bytes(kStackSizes[wanted_size_.load(std::memory_order_relaxed)]);
-    unwinder_.expect_walked(period_ns_, [this](const clew_bpf_file& file, const process::Module& module) {
-      programs_->load_table(file, module);
-    });
+    unwinder_.expect_walked(
+        period_ns_,
+        [this](const clew_bpf_file& file, const process::Module& module) {
+          if (programs_->half_empty()) programs_->load_table(file, module);
+        },
+        [this](const clew_bpf_file& file, const process::Module& module) {
+          programs_->load_table(file, module);
+        });
   }
   unwind_thread_ = std::thread([this] { unwind(); });
   drain_thread_ = std::thread([this] { drain(); });

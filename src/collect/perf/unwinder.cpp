@@ -29,9 +29,9 @@ Unwinder::Unwinder(RoundQueue& queue, size_t largest_size, Sink sink, std::funct
       stopped_target_(code_),
       walked_(kMostFrames) {}
 
-void Unwinder::expect_walked(uint64_t period_ns,
-                             std::function<void(const clew_bpf_file&, const process::Module&)> missing) {
+void Unwinder::expect_walked(uint64_t period_ns, FileSeen mapped, FileSeen missing) {
   period_ns_ = period_ns;
+  mapped_file_ = std::move(mapped);
   missing_table_ = std::move(missing);
 }
 
@@ -68,7 +68,14 @@ bool Unwinder::arrive(const Round& round, const Entry& entry, uint64_t order) {
     StackMemory::prepare_main_stack(static_cast<pid_t>(mapping.pid));
   }
   const std::lock_guard lock(mutex_);
-  opened_.emplace(order, tree_.open(mapping));
+  const process::Mapping& opened = opened_.emplace(order, tree_.open(mapping)).first->second;
+  if (mapped_file_ && opened.executable && opened.module) {
+    clew_bpf_file file = {.inode = mapping.inode,
+                          .device = mapping.major << 20 | mapping.minor,
+                          .generation = static_cast<uint32_t>(mapping.generation)};
+    if (mapping.path == "[vdso]") file = {.inode = 0, .device = CLEW_BPF_VDSO, .generation = 0};
+    mapped_file_(file, *opened.module);
+  }
   return true;
 }
 

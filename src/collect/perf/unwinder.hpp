@@ -43,10 +43,10 @@ class Unwinder {
   /// (null: nobody wants to know).
   Unwinder(RoundQueue& queue, size_t largest_size, Sink sink, std::function<void(size_t)> resize,
            std::function<void(pid_t, pid_t)> scattered);
-  /// For samples from BPF programs, which stand for `period_ns` each: `missing` is called with a file whose
-  /// table the programs lack. Before the first round.
-  void expect_walked(uint64_t period_ns,
-                     std::function<void(const clew_bpf_file&, const process::Module&)> missing);
+  /// For samples from BPF programs, which stand for `period_ns` each: `mapped` is called with a file that a
+  /// process has mapped, `missing` with one whose table the programs lacked. Before the first round.
+  using FileSeen = std::function<void(const clew_bpf_file&, const process::Module&)>;
+  void expect_walked(uint64_t period_ns, FileSeen mapped, FileSeen missing);
 
   ProcessTree& tree() { return tree_; }
   const UnwindCounters& counters() const { return counters_; }
@@ -96,7 +96,7 @@ class Unwinder {
   Sink sink_;
   std::function<void(size_t)> resize_;
   std::function<void(pid_t, pid_t)> scattered_;
-  std::function<void(const clew_bpf_file&, const process::Module&)> missing_table_;
+  FileSeen mapped_file_, missing_table_;
   uint64_t period_ns_ = 0;  // of walked samples
   // Held while a record is used or a stopped thread is unwound: guards all that follows but the rounds.
   std::mutex mutex_;
