@@ -532,12 +532,71 @@ static __noinline long ship_sample(struct trace* trace, uint32_t why) {
   return 0;
 }
 
+/* ---- The kernel's own stack ----
+ *
+ * As the kernel walks it. In code that it generated (BPF programs) it takes the frame pointer for the frame's
+ * own at every instruction, so that the caller is left out where the frame is not set up yet or is taken down
+ * already: before push %rbp, between it and mov %rsp, %rbp, and at the return behind leave. There the caller
+ * is on top of the stack. */
+
+/* Bytes of the instructions that a generated function may begin with before push %rbp: endbr64, nops, xor
+ * %eax, %eax. */
+static __always_inline uint32_t filler_at(const uint8_t* code) {
+  if (code[0] == 0xf3 && code[1] == 0x0f && code[2] == 0x1e && code[3] == 0xfa) return 4;
+  if (code[0] == 0x0f && code[1] == 0x1f && code[2] == 0x44) return 5;
+  if (code[0] == 0x0f && code[1] == 0x1f && code[2] == 0x00) return 3;
+  if ((code[0] == 0x66 && code[1] == 0x90) || (code[0] == 0x31 && code[1] == 0xc0)) return 2;
+  return 0;
+}
+
+/* Where the caller of generated code is on the stack while the frame pointer is still, or again, its
+ * caller's: how far above the stack pointer; -1: elsewhere. */
+__noinline int clew_bpf_caller_at(uint64_t ip) {
+  uint8_t code[24] = {};
+  uint32_t at = 1, i;
+  if (bpf_probe_read_kernel(code, sizeof code, (const void*)(ip - 1)) != 0) return -1;
+  if (code[0] == 0x55 && code[1] == 0x48 && code[2] == 0x89 && code[3] == 0xe5) return 8;
+  if (code[0] == 0xc9 && (code[1] == 0xc3 || code[1] == 0xe9))
+    return 0; /* leave; ret, or jmp to what returns */
+  for (i = 0; i < 4; i++) {
+    const uint8_t* next;
+    at &= 15;
+    asm volatile("" : "+r"(at)); /* or the compiler makes the sum an or, which pointers do not have */
+    next = code + at;
+    if (next[0] == 0x55 && next[1] == 0x48 && next[2] == 0x89 && next[3] == 0xe5) return 0;
+    const uint32_t filler = filler_at(next);
+    if (!filler) return -1;
+    at += filler;
+    if (at > 15) return -1;
+  }
+  return -1;
+}
+
+static __always_inline uint32_t kernel_stack(struct bpf_perf_event_data* event, struct trace* trace) {
+  const uint64_t kLowestText = 0xffffffff80000000ull;
+  const uint32_t kSkipOne = 1;
+  const int caller_at = clew_bpf_caller_at(event->regs.ip);
+  uint64_t caller = 0;
+  long bytes;
+  trace->frames[0] = event->regs.ip;
+  if (caller_at >= 0 &&
+      bpf_probe_read_kernel(&caller, sizeof caller, (const void*)(event->regs.sp + caller_at)) == 0 &&
+      caller >= kLowestText) {
+    bytes = bpf_get_stack(event, &trace->frames[2], (CLEW_BPF_KERNEL_FRAMES - 2) * 8, kSkipOne);
+    if (bytes <= 0 || trace->frames[2] != caller) {
+      trace->frames[1] = caller;
+      return 2 + (bytes > 0 ? (uint32_t)bytes / 8 : 0);
+    }
+  }
+  bytes = bpf_get_stack(event, &trace->frames[1], (CLEW_BPF_KERNEL_FRAMES - 1) * 8, kSkipOne);
+  return 1 + (bytes > 0 ? (uint32_t)bytes / 8 : 0);
+}
+
 SEC("perf_event")
 int clew_sample(struct bpf_perf_event_data* event) {
   const uint64_t begin = bpf_ktime_get_ns();
   const uint64_t id = bpf_get_current_pid_tgid();
   uint32_t zero = 0, pid = (uint32_t)(id >> 32);
-  long kernel = 0;
   if (pid == 0) return 0; /* idle */
   if (!all_processes) {
     const uint8_t* target = bpf_map_lookup_elem(&targets, &pid);
@@ -557,8 +616,7 @@ int clew_sample(struct bpf_perf_event_data* event) {
   trace->head.why = 0;
   trace->head.missing_pc = 0;
   trace->head.in_kernel = (event->regs.cs & 3) == 0;
-  if (trace->head.in_kernel) kernel = bpf_get_stack(event, trace->frames, CLEW_BPF_KERNEL_FRAMES * 8, 0);
-  trace->head.kernel_frames = kernel > 0 ? (uint32_t)kernel / 8 : 0;
+  trace->head.kernel_frames = trace->head.in_kernel ? kernel_stack(event, trace) : 0;
 
   if (!task->mm) {
     trace->head.state = CLEW_BPF_NO_USER;

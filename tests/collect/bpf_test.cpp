@@ -1,0 +1,109 @@
+// Samples taken and unwound by BPF programs. As root.
+#include <bpf/libbpf.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdarg>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "burn.skel.h"
+#include "collect/perf/session.hpp"
+#include "symbolize/symbolize.hpp"
+
+namespace clew::collect {
+namespace {
+
+struct Taken {
+  std::vector<uint64_t> kernel;  // innermost first
+  size_t user = 0;
+  clew_end end = CLEW_END_ROOT;
+};
+
+/// A child that has a BPF program burn time at each of its system calls, until it is killed.
+pid_t start_burning(int ready) {
+  const pid_t pid = fork();
+  if (pid != 0) return pid;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  libbpf_set_print([](libbpf_print_level, const char*, va_list) { return 0; });
+  burn* skeleton = burn__open_and_load();
+  if (skeleton == nullptr) _exit(1);
+  skeleton->bss->target = static_cast<uint32_t>(getpid());
+  if (burn__attach(skeleton) != 0 || write(ready, "x", 1) != 1) _exit(1);
+  for (;;) syscall(SYS_getppid);
+}
+
+TEST(BpfPrograms, AreWholeInTheStacksOfWhatTheyInterrupt) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = start_burning(ready[1]);
+  close(ready[1]);
+  char byte;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1) << "the BPF program could not be loaded";
+  close(ready[0]);
+
+  std::mutex mutex;
+  std::vector<Taken> taken;
+  perf::SessionOptions options;
+  options.pids = {child};
+  options.bpf = true;
+  auto session = perf::Session::start(options, [&](const Trace& trace) {
+    Taken one;
+    one.end = trace.end;
+    for (const TraceFrame& frame : trace.frames) {
+      if (frame.frame.how == CLEW_HOW_KERNEL) {
+        one.kernel.push_back(frame.frame.pc);
+      } else {
+        ++one.user;
+      }
+    }
+    const std::lock_guard lock(mutex);
+    taken.push_back(std::move(one));
+  });
+  if (!session) {
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    FAIL() << session.error();
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  (*session)->stop();
+  const auto names = symbolize::KernelSymbols::load();  // while the programs are there
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+
+  const auto is = [&](const Taken& one, size_t frame, const char* part) {
+    return frame < one.kernel.size() && names.name(one.kernel[frame]).find(part) != std::string::npos;
+  };
+  size_t inner = 0, middle = 0, holes = 0, incomplete = 0;
+  for (const Taken& one : taken) {
+    incomplete += one.end != CLEW_END_ROOT || one.user == 0;
+    for (size_t i = 0; i < one.kernel.size(); ++i) {
+      if (is(one, i, "burn_inner")) {
+        ++inner;
+        EXPECT_TRUE(is(one, i + 1, "burn_middle") || is(one, i + 1, "bpf_loop")) << "frame " << i;
+      } else if (is(one, i, "burn_middle")) {
+        ++middle;
+        EXPECT_TRUE(is(one, i + 1, "burn_outer")) << "frame " << i;
+      } else if (is(one, i, "burn_outer")) {
+        EXPECT_TRUE(is(one, i + 1, "bpf_trace_run")) << "frame " << i;
+        holes += i + 2 >= one.kernel.size();
+      }
+    }
+  }
+  EXPECT_GT(inner, 50u);
+  EXPECT_GT(middle, 500u);
+  EXPECT_LE(incomplete, taken.size() / 1000 + 2);
+  // The kernel does not get past the first instructions of the program itself: some in a thousand samples.
+  EXPECT_LE(holes, taken.size() / 100 + 2);
+}
+
+}  // namespace
+}  // namespace clew::collect
