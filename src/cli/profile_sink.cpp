@@ -161,11 +161,15 @@ void ProfileSink::write(Batch& batch) {
 std::vector<symbolize::Lines> ProfileSink::symbolize(std::span<const profile::Place> places) {
   std::vector<symbolize::Lines> lines(places.size());
   std::map<uint32_t, std::vector<size_t>> by_mapping;
+  // Modules and BPF programs may be new.
+  if (std::ranges::any_of(places, [this](const profile::Place& place) {
+        return place.kind != profile::FrameKind::kNative && !kernel_.is_permanent(place.address);
+      })) {
+    kernel_ = symbolize::KernelSymbols::load();
+  }
   for (size_t i = 0; i < places.size(); ++i) {
     const profile::Place& place = places[i];
     if (place.kind != profile::FrameKind::kNative) {
-      if (!kernel_loaded_) kernel_ = symbolize::KernelSymbols::load();
-      kernel_loaded_ = true;
       const std::string name = kernel_.name(lookup_address(place));
       if (!name.empty()) lines[i].push_back({.function = name, .file = {}, .line = 0});
     } else if (place.mapping != 0) {

@@ -91,7 +91,6 @@ class ProfileSink {
   std::unordered_map<uint32_t, size_t> source_of_mapping_;
   symbolize::Symbolizer symbolizer_;
   symbolize::KernelSymbols kernel_;
-  bool kernel_loaded_ = false;
   std::string failed_;
   std::thread thread_;
 };

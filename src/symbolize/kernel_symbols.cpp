@@ -44,19 +44,22 @@ bool parse(std::string_view line, Entry& entry) {
 }  // namespace
 
 KernelSymbols KernelSymbols::load(const std::string& path) {
+  KernelSymbols symbols;
   std::vector<Entry> entries;
   std::ifstream file(path);
   std::string line;
   Entry entry;
   while (std::getline(file, line)) {
-    if (parse(line, entry)) entries.push_back(std::move(entry));
+    if (!parse(line, entry)) continue;
+    if (entry.name == "_stext") symbols.text_start_ = entry.address;
+    if (entry.name == "_etext") symbols.text_end_ = entry.address;
+    entries.push_back(std::move(entry));
   }
   // Of several names for one address the global one is kept, else the first: BPF programs and modules have
   // one.
   std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
     return a.address != b.address ? a.address < b.address : a.global && !b.global;
   });
-  KernelSymbols symbols;
   for (Entry& e : entries) {
     if (!symbols.addresses_.empty() && symbols.addresses_.back() == e.address) continue;
     symbols.addresses_.push_back(e.address);

@@ -83,8 +83,12 @@ class KernelSymbols {
   /// unknown.
   std::string name(uint64_t address) const;
   bool empty() const { return addresses_.empty(); }
+  /// Whether the address lies in code that came with the kernel. Modules and BPF programs come and go: their
+  /// names are those of when the symbols were loaded.
+  bool is_permanent(uint64_t address) const { return address >= text_start_ && address < text_end_; }
 
  private:
+  uint64_t text_start_ = 0, text_end_ = 0;  // _stext, _etext
   std::vector<uint64_t> addresses_;
   std::vector<std::string> names_;
 };

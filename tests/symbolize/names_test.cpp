@@ -112,6 +112,19 @@ TEST_F(Kallsyms, FunctionsModulesAndBpfPrograms) {
   EXPECT_EQ(symbols.name(0), "");
 }
 
+TEST_F(Kallsyms, WhatCameWithTheKernelIsPermanent) {
+  const KernelSymbols symbols = load(
+      "ffffffff81000000 T _stext\n"
+      "ffffffff81000100 t do_one_initcall\n"
+      "ffffffff82000000 T _etext\n"
+      "ffffffffc0280000 t bpf_prog_6deef7357e7b4530_count\t[bpf]\n");
+  EXPECT_TRUE(symbols.is_permanent(0xffffffff81000000));
+  EXPECT_TRUE(symbols.is_permanent(0xffffffff81fffffe));
+  EXPECT_FALSE(symbols.is_permanent(0xffffffff82000000));
+  EXPECT_FALSE(symbols.is_permanent(0xffffffffc0280004));
+  EXPECT_FALSE(KernelSymbols().is_permanent(0xffffffff81000000));
+}
+
 TEST_F(Kallsyms, HiddenAddresses) {
   const KernelSymbols symbols = load(
       "0000000000000000 T startup_64\n"
