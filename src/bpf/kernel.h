@@ -36,8 +36,14 @@ struct vm_area_struct {
   struct mm_struct* vm_mm;
   struct file* vm_file;
 };
+struct signal_struct {
+  struct {
+    int counter;
+  } live; /* threads */
+};
 struct task_struct {
   int pid, tgid;
+  struct signal_struct* signal;
   unsigned int flags;
   struct mm_struct* mm;
 };

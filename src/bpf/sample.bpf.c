@@ -667,6 +667,15 @@ int clew_fork(uint64_t* arguments) {
   return 0;
 }
 
+/* The last thread of a process ends: its number may be given to another. */
+SEC("tp_btf/sched_process_exit")
+int clew_exit(uint64_t* arguments) {
+  const struct task_struct* task = (const struct task_struct*)arguments[0];
+  uint32_t pid = (uint32_t)BPF_CORE_READ(task, tgid);
+  if (BPF_CORE_READ(task, signal, live.counter) == 0) bpf_map_delete_elem(&targets, &pid);
+  return 0;
+}
+
 SEC("tp_btf/sched_process_exec")
 int clew_exec(uint64_t* arguments) {
   const struct task_struct* task = (const struct task_struct*)arguments[0];

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "burn.skel.h"
+#include "collect/bpf/programs.hpp"
 #include "collect/perf/session.hpp"
 #include "symbolize/symbolize.hpp"
 
@@ -108,6 +109,41 @@ TEST(BpfPrograms, AreWholeInTheStacksOfWhatTheyInterrupt) {
   EXPECT_LE(interrupted, taken.size() / 200 + 2);
   // The kernel does not get past the first instructions of the program itself: some in a thousand samples.
   EXPECT_LE(holes, taken.size() / 100 + 2);
+}
+
+TEST(BpfPrograms, FollowChildrenAndForgetWhatEnds) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  auto programs = bpf::Programs::load(false);
+  ASSERT_TRUE(programs) << programs.error();
+  ASSERT_TRUE((*programs)->start(1'000'000));
+  int go[2], back[2];
+  ASSERT_EQ(pipe(go), 0);
+  ASSERT_EQ(pipe(back), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    char byte;
+    if (read(go[0], &byte, 1) != 1) _exit(1);
+    const pid_t grandchild = fork();
+    if (write(back[1], "x", 1) != 1 || read(go[0], &byte, 1) != 1) _exit(1);
+    if (grandchild != 0) {
+      std::thread([] {}).join();  // the end of a thread is not the end of the process
+      waitpid(grandchild, nullptr, 0);
+      if (write(back[1], "y", 1) != 1 || read(go[0], &byte, 1) != 1) _exit(1);
+    }
+    _exit(0);
+  }
+  char byte;
+  (*programs)->add_target(child, false);
+  EXPECT_EQ((*programs)->targets(), 1u);
+  ASSERT_EQ(write(go[1], "1", 1), 1);  // forks
+  for (int i = 0; i < 2; ++i) ASSERT_EQ(read(back[0], &byte, 1), 1);
+  EXPECT_EQ((*programs)->targets(), 2u);
+  ASSERT_EQ(write(go[1], "22", 2), 2);  // the grandchild ends
+  ASSERT_EQ(read(back[0], &byte, 1), 1);
+  EXPECT_EQ((*programs)->targets(), 1u);
+  ASSERT_EQ(write(go[1], "3", 1), 1);
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ((*programs)->targets(), 0u);
 }
 
 }  // namespace

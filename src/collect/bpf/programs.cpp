@@ -170,7 +170,8 @@ Result<std::unique_ptr<Programs>> Programs::load(bool all_processes) {
 
 Result<bool> Programs::start(uint64_t period_ns) {
   state_->period_ns = period_ns;
-  for (const bpf_program* program : {state_->skeleton->progs.clew_fork, state_->skeleton->progs.clew_exec}) {
+  for (const bpf_program* program : {state_->skeleton->progs.clew_fork, state_->skeleton->progs.clew_exec,
+                                     state_->skeleton->progs.clew_exit}) {
     bpf_link* link = bpf_program__attach(program);
     if (link == nullptr) return Error{why_not(errno)};
     state_->links.push_back(link);
@@ -202,6 +203,18 @@ void Programs::add_target(pid_t pid, bool at_exec) {
   const auto key = static_cast<uint32_t>(pid);
   const uint8_t value = at_exec ? CLEW_BPF_AT_EXEC : CLEW_BPF_SAMPLED;
   bpf_map_update_elem(bpf_map__fd(state_->skeleton->maps.targets), &key, &value, BPF_ANY);
+}
+
+size_t Programs::targets() const {
+  const int map = bpf_map__fd(state_->skeleton->maps.targets);
+  size_t count = 0;
+  uint32_t key = 0;
+  const uint32_t* last = nullptr;
+  while (bpf_map_get_next_key(map, last, &key) == 0) {
+    ++count;
+    last = &key;
+  }
+  return count;
 }
 
 void Programs::set_stack_bytes(uint32_t bytes) { state_->skeleton->data->stack_bytes = bytes; }

@@ -27,6 +27,8 @@ class Programs {
   void stop();
   /// A process whose samples are wanted, and those of its children; `at_exec`: from its next exec on.
   void add_target(pid_t pid, bool at_exec);
+  /// Processes that are sampled now.
+  size_t targets() const;
   /// How much stack a shipped sample brings, at most CLEW_BPF_STACK.
   void set_stack_bytes(uint32_t bytes);
 
