@@ -101,7 +101,9 @@ def judge(truth, recording):
             incomplete[f"ended {stack.end}: {text[-300:]} [leaf first: {where}]"] += stack.count
         kernel = [name for location in stack.locations if location.kind == "kernel" for name in location.names]
         # In exit and in execve: the user stack is gone, the kernel's is all there is.
-        gone = not frames and any(name.startswith(("do_exit", "bprm_execve", "do_execve", "load_elf")) for name in kernel)
+        gone = not frames and any("exit" in name or "exec" in name or name.startswith("load_elf") for name in kernel)
+        if not frames:
+            text = "kernel only: " + ";".join(reversed(kernel))
         if not gone and not truth.chains.right(frames, complete):
             verdict.wrong += stack.count
             problems[f"wrong chain ({stack.end}): {text[-400:]} [leaf first: {where}]"] += stack.count
