@@ -16,6 +16,7 @@
 
 #include "cli/cli.hpp"
 #include "cli/text.hpp"
+#include "collect/bpf/programs.hpp"
 #include "collect/perf/perf_event.hpp"
 #include "process/process.hpp"
 
@@ -123,8 +124,10 @@ Check tracing() {
           free ? "" : "run clew stack as root, or `sysctl kernel.yama.ptrace_scope=0` as root"};
 }
 
-/// The collector is not built: what it will need.
+/// Loads the programs; where that fails, what is missing of all that they need.
 Check bpf(const utsname& kernel) {
+  const auto loaded = collect::bpf::Programs::load(false);
+  if (loaded) return {"bpf", true, "unwind in the kernel (--collector bpf)", ""};
   std::string missing;
   const auto need = [&missing](bool there, const char* what) {
     if (!there) missing += (missing.empty() ? "" : ", ") + std::string(what);
@@ -135,8 +138,8 @@ Check bpf(const utsname& kernel) {
   need(access("/sys/kernel/btf/vmlinux", R_OK) == 0, "BTF (/sys/kernel/btf/vmlinux)");
   need(has_capability(kCapBpf), "CAP_BPF");
   need(has_capability(kCapPerfmon), "CAP_PERFMON");
-  return {"bpf", false, "the bpf collector is not built yet",
-          missing.empty() ? "nothing to do: what it will need is here" : "it will also need " + missing};
+  return {"bpf", false, "no unwinding in the kernel (--collector bpf)",
+          missing.empty() ? loaded.error() : "it needs " + missing};
 }
 
 /// The C library runs in every program: whether its functions have names here. Nothing where clew has none.

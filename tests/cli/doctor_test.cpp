@@ -75,6 +75,18 @@ TEST_F(Doctor, LockedMemoryIsWhatTheLimitLeaves) {
   EXPECT_EQ(check("ring_memory")["found"], "512 KiB a CPU for samples in flight");
 }
 
+TEST_F(Doctor, BpfProgramsNeedRights) {
+  const auto as_ordinary_user = check("bpf");
+  EXPECT_FALSE(as_ordinary_user["works"]);
+  EXPECT_NE(as_ordinary_user["advice"].get<std::string>().find("CAP_BPF"), std::string::npos);
+  if (geteuid() != 0) GTEST_SKIP() << "the rest needs root";
+  as_user_.clear();
+  // bpftool's word for whether such programs can be loaded.
+  const Output probe = run_command("bpftool feature probe kernel 2>/dev/null");
+  const bool can = probe.out.find("eBPF program_type perf_event is available") != std::string::npos;
+  EXPECT_EQ(check("bpf")["works"], can) << check("bpf");
+}
+
 TEST_F(Doctor, TextFitsATerminalAndSaysWhatJsonSays) {
   const Output text = doctor();
   EXPECT_EQ(text.status, 0) << text.err;
