@@ -192,7 +192,7 @@ void read_mappings(RingHeader& ring, ToldList& list) {
   const long fd =
       system_call(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/maps"), O_RDONLY | O_CLOEXEC, 0);
   if (fd < 0) return;
-  char buffer[2 * kMostPath];
+  char buffer[2 * kMostPath] = {};
   size_t held = 0;
   bool skipping = false;  // the rest of a line that is too long to be one
   for (;;) {

@@ -20,6 +20,7 @@ constexpr size_t kMostPath = 4096;
 constexpr int kSampleSignal = 64;                      // the last one: all others are delivered before it
 constexpr const char* kConfigVariable = "CLEW_AGENT";  // DIRECTORY:RECORDER'S PID:PERIOD IN NS
 
+// What one side writes has a cache line of its own: NOLINTNEXTLINE(clang-analyzer-optin.performance.Padding)
 struct RingHeader {
   uint64_t magic;  // written last
   uint32_t pid;

@@ -38,8 +38,8 @@ static __always_inline void emit_signal(struct clew_walk* walk);
 
 char program_license[] SEC("license") = "GPL";
 
-/* Set before loading. */
-const volatile bool all_processes = false;
+/* Set before loading. Not a bool: C++, which reads the skeleton, has no _Bool. */
+const volatile uint32_t all_processes = 0;
 /* By user space, as the stacks need it. */
 volatile uint32_t stack_bytes = 8192;
 

@@ -443,7 +443,7 @@ int record(const RecordOptions& options) {
     return fail(opened.error(), with_command);
   }
 
-  if (with_command) {
+  if (command) {
     if (const int error = command->release(); error != 0) {
       collector.stop();
       return fail("cannot run '" + options.command[0] + "': " + std::strerror(error), true);

@@ -66,7 +66,7 @@ std::optional<int32_t> ucontext_of(const cfi::Section& section, const cfi::Row& 
     if (ucontext.value_or(from) != from || (number == CLEW_RSP && at != cfa)) return std::nullopt;
     ucontext = from;
   }
-  if (*ucontext < 0 || *ucontext > 1 << 16) return std::nullopt;
+  if (!ucontext || *ucontext < 0 || *ucontext > 1 << 16) return std::nullopt;
   return static_cast<int32_t>(*ucontext);
 }
 

@@ -70,7 +70,7 @@ std::optional<std::string> in_cache(std::span<const std::byte> bytes) {
     return std::nullopt;
   char name[40];
   std::snprintf(name, sizeof name, "/agent-%016llx.so", static_cast<unsigned long long>(hash_of(bytes)));
-  const std::string path = *directory + name;
+  std::string path = *directory + name;
   if (holds(path, bytes)) return path;
   std::string temporary = path + ".XXXXXX";
   const process::UniqueFd fd(mkostemp(temporary.data(), O_CLOEXEC));

@@ -87,7 +87,7 @@ void remove_leftovers(const std::string& parent) {
         !S_ISDIR(status.st_mode) || status.st_uid != geteuid()) {
       continue;
     }
-    remove_directory(parent + "/" + name);
+    remove_directory(std::string(parent).append("/").append(name));
   }
 }
 
