@@ -2,7 +2,7 @@
 find_program(CLEW_BPF_CLANG NAMES clang-19 clang REQUIRED)
 find_program(CLEW_BPFTOOL NAMES bpftool PATHS /usr/sbin /sbin REQUIRED)
 find_library(CLEW_LIBBPF NAMES libbpf.a REQUIRED)
-set(CLEW_BPF_LIBS ${CLEW_LIBBPF} elf z)
+set(CLEW_BPF_LIBS ${CLEW_LIBBPF} ${CLEW_LIB_elf} ${CLEW_LIB_zstd} ${CLEW_LIB_z})
 
 # clew_bpf_skeleton(TARGET SOURCE NAME): SOURCE.bpf.c as NAME.skel.h in the build's folder bpf/, made before TARGET.
 function(clew_bpf_skeleton target source name)

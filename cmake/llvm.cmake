@@ -7,4 +7,4 @@ foreach(lib DebugInfoDWARF Object IRReader AsmParser BitReader Core Remarks Bits
             DebugInfoCodeView DebugInfoMSF BinaryFormat TargetParser Support Demangle)
   list(APPEND CLEW_LLVM_LIBS ${CLEW_LLVM_ROOT}/lib/libLLVM${lib}.a)
 endforeach()
-list(APPEND CLEW_LLVM_LIBS zstd z ${CMAKE_DL_LIBS} m)
+list(APPEND CLEW_LLVM_LIBS ${CLEW_LIB_zstd} ${CLEW_LIB_z} ${CMAKE_DL_LIBS} m)

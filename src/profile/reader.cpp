@@ -201,10 +201,9 @@ class Decoder {
   void add_indices(protozero::pbf_reader& field, uint32_t tag, std::vector<uint32_t>& indices, bool& known) {
     known = true;
     if (is(field, tag, kBytes)) {
-      for (const int32_t index : field.get_packed_int32()) {
-        budget_.charge(sizeof(uint32_t));
-        indices.push_back(static_cast<uint32_t>(index));
-      }
+      const auto packed = field.get_packed_int32();
+      budget_.charge(packed.size() * sizeof(uint32_t));
+      for (const int32_t index : packed) indices.push_back(static_cast<uint32_t>(index));
     } else if (is(field, tag, kVarint)) {
       budget_.charge(sizeof(uint32_t));
       indices.push_back(static_cast<uint32_t>(field.get_int32()));
@@ -286,7 +285,7 @@ class Decoder {
   void location(const protozero::data_view& bytes) {
     budget_.charge(sizeof(Location));
     Location location;
-    std::vector<uint32_t> indices;
+    scratch_.clear();
     each(bytes, [&](protozero::pbf_reader& field) {
       bool known = false;
       if (is(field, otlp::kMappingIndex, kVarint)) {
@@ -296,15 +295,15 @@ class Decoder {
       } else if (is(field, otlp::kLines, kBytes)) {
         location.lines.push_back(line(field.get_view()));
       } else {
-        add_indices(field, otlp::kLocationAttributes, indices, known);
+        add_indices(field, otlp::kLocationAttributes, scratch_, known);
         if (!known) field.skip();
       }
     });
     location.lines.shrink_to_fit();
     // The attributes may still be to come: the indices are kept in one array until then.
     location_attributes_.push_back(
-        {static_cast<uint32_t>(location_indices_.size()), static_cast<uint32_t>(indices.size())});
-    location_indices_.insert(location_indices_.end(), indices.begin(), indices.end());
+        {static_cast<uint32_t>(location_indices_.size()), static_cast<uint32_t>(scratch_.size())});
+    location_indices_.insert(location_indices_.end(), scratch_.begin(), scratch_.end());
     profile_.locations.push_back(std::move(location));
   }
 
@@ -328,14 +327,13 @@ class Decoder {
 
   void stack(const protozero::data_view& bytes) {
     budget_.charge(sizeof(std::vector<uint32_t>) + 16);
-    std::vector<uint32_t> locations;
+    scratch_.clear();
     each(bytes, [&](protozero::pbf_reader& field) {
       bool known = false;
-      add_indices(field, otlp::kLocationIndices, locations, known);
+      add_indices(field, otlp::kLocationIndices, scratch_, known);
       if (!known) field.skip();
     });
-    locations.shrink_to_fit();
-    profile_.stacks.push_back(std::move(locations));
+    profile_.stacks.emplace_back(scratch_.begin(), scratch_.end());
   }
 
   void attribute(const protozero::data_view& bytes) {
@@ -634,7 +632,8 @@ class Decoder {
   std::vector<Range> location_attributes_;  // into location_indices_
   std::vector<uint32_t> location_indices_;
   std::vector<uint32_t> thread_names_;  // by attribute: its string, 0 where not yet known
-  std::vector<uint32_t> indices_;
+  std::vector<uint32_t> indices_;       // of the sample
+  std::vector<uint32_t> scratch_;       // of the location or stack, before it is known how many
   std::vector<int64_t> values_;
   std::vector<uint64_t> times_;
   bool has_string_ = false, has_totals_ = false;

@@ -61,6 +61,30 @@ TEST(ProfileFolded, IsRootFirstWithInlinedFunctionsAndCounts) {
 
 TEST(ProfileFolded, KeepsALineALine) { EXPECT_EQ(folded(named("a;b\nc\x1b[2Jd")), "a:b?c?[2Jd 1\n"); }
 
+TEST(ProfileFolded, SortsLinesByTheirBytesAndJoinsEqualOnes) {
+  // The separator sorts behind a space and a digit, before a letter; two functions may have equal names.
+  Profile profile = named("f");
+  profile.strings = {"", "f", "f g", "f0", "fa", "g", "f", "x;y", "x:y", "f\xc3\xa4"};
+  profile.locations.resize(1);
+  for (uint32_t string = 1; string < profile.strings.size(); ++string)
+    profile.locations.emplace_back().lines = {{string, 0, 0}};
+  // Leaf first.
+  profile.stacks = {{}, {5, 9}, {5, 1}, {5, 4}, {5, 3}, {5, 2}, {1}, {5, 6}, {7}, {8}, {5, 1, 1}, {6, 1}};
+  profile.samples.clear();
+  for (uint32_t stack = 1; stack < profile.stacks.size(); ++stack)
+    profile.samples.push_back({stack, 1, 1, 0, 0, 1000, CLEW_END_ROOT});
+  EXPECT_EQ(folded(profile),
+            "f 1\n"
+            "f g;g 1\n"
+            "f0;g 1\n"
+            "f;f 1\n"
+            "f;f;g 1\n"
+            "f;g 2\n"
+            "fa;g 1\n"
+            "f\xc3\xa4;g 1\n"
+            "x:y 2\n");
+}
+
 TEST(ProfileFolded, NamesWhatIsUnknown) {
   Profile profile = named("");
   EXPECT_EQ(folded(profile), "[unknown] 1\n");
