@@ -357,12 +357,34 @@ int main(int argc, char** argv) {
 }
 
 TEST_F(Inprocess, TheDurationEndsTheRecordingNotTheCommand) {
-  const std::string program = compile("long", std::string(kSpin) + "int main(void) { spin(900); return 9; }");
-  const Ran ran = clew({"record", "--collector", "inprocess", "--duration", "0.3", "--", program});
+  // The program goes on until the test has seen the summary, however late that is.
+  const std::string program = compile("long", "#include <sys/stat.h>\n" + std::string(kSpin) + R"(
+__attribute__((noinline)) void at_first(const char* go) {
+  struct stat status;
+  for (int i = 0; i < 5000 && stat(go, &status) != 0; i++) spin(10);
+  sink++;
+}
+__attribute__((noinline)) void afterwards(void) { spin(200); sink++; }
+int main(int argc, char** argv) { at_first(argv[argc - 1]); afterwards(); return 9; }
+)");
+  const std::string go = path("go");
+  const pid_t child = start({"record", "--collector", "inprocess", "--duration", "0.3", "--", program, go});
+  while (contents(path("err")).find("reach the root") == std::string::npos &&
+         waitpid(child, nullptr, WNOHANG) == 0)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  std::ofstream(go) << "go";
+  const Ran ran = wait_for(child);
   EXPECT_EQ(ran.status, 9) << ran.err;
   const profile::Profile profile = recording();
-  EXPECT_GT(sampled_ns(profile), 50'000'000u);
-  EXPECT_LT(sampled_ns(profile), 450'000'000u);
+  EXPECT_GE(profile.totals.duration_ns, 300'000'000u);
+  // What the one thread used until then is what was sampled, however little that was.
+  const auto used = static_cast<double>(profile.totals.cpu_used_ns);
+  EXPECT_GT(sampled_ns(profile), 0u);
+  EXPECT_NEAR(static_cast<double>(sampled_ns(profile)), used, 50e6 + used / 10);
+  EXPECT_LE(profile.totals.cpu_used_ns, profile.totals.duration_ns);
+  EXPECT_EQ(count(profile,
+                  [&](const auto& s) { return chain(profile, s).find("afterwards") != std::string::npos; }),
+            0u);
 }
 
 }  // namespace
