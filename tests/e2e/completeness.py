@@ -73,6 +73,10 @@ def main():
             if workload.before:
                 workload.before()
             result = recording.record(place, workload.command, collector=options.collector)
+            if result.status != 0:
+                failures.append(workload.name)
+                problems.append(f"{workload.name}: status {result.status}: {result.stderr.strip()[-300:]}")
+                continue
             broken, lines = system_contract(result.profile)
             summary = result.summary
             size = summary["bytes"] / max(1, summary["samples"])
