@@ -36,6 +36,7 @@ struct Thread {
   int timer;
   bool armed;
   unsigned destructor_rounds;
+  unsigned samples;
   clew_frame frames[kMostFrames];
 };
 
@@ -49,8 +50,14 @@ void disarm(Thread* thread);
 
 /// Installs the signal's handler.
 void take_signal();
+/// From now on the handler does nothing, and makes no system call, in any thread.
+void be_quiet();
+bool is_quiet();
 /// Threads that are created from now on, and children of fork, are sampled as well.
 void follow_threads();
+
+/// Killed, the recorder could not tell the agents to stop. Async-signal-safe.
+bool recorder_is_gone();
 
 /// The handler's work, on the agent's stack. Async-signal-safe.
 extern "C" void clew_agent_sample(Thread* thread, const siginfo_t* info, void* ucontext);

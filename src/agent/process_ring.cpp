@@ -27,6 +27,7 @@ constexpr size_t kMostMappings = 4096;
 constexpr size_t kMostChecks = 16;          // libraries of one sample asked whether they are still the same
 constexpr uint64_t kReadMappingsRest = 50;  // mappings are read again no sooner than after so many times as
                                             // the last time took
+constexpr uint64_t kChangedRest = 4;        // where names would be wrong
 
 /// An executable mapping that the recorder was told of.
 struct Told {
@@ -53,7 +54,7 @@ struct State {
   std::atomic<uint32_t> phase;
   std::atomic<bool> reading;  // a thread reads the mappings
   std::atomic<RingHeader*> ring;
-  std::atomic<uint64_t> mappings_due_ns;
+  std::atomic<uint64_t> mappings_read_ns, mappings_took_ns;  // when last, and how long it took
   std::atomic<const ToldList*> told;
   ToldList lists[2];  // the one that is not `told` is written next
 };
@@ -98,6 +99,10 @@ bool take_room(int fd, size_t bytes) {
 }
 
 RingHeader* open_ring(bool& never) {
+  if (recorder_is_gone()) {  // nobody would read it, nor take it away
+    never = true;
+    return nullptr;
+  }
   char path[sizeof config.directory + 48];
   const auto pid = static_cast<uint32_t>(system_call(SYS_getpid, 0, 0, 0, 0));
   name_ring(path, pid);
@@ -218,22 +223,37 @@ void read_mappings(RingHeader& ring, ToldList& list) {
   system_call(SYS_close, fd, 0, 0, 0);
 }
 
-/// Whether the recorder knows the code of all frames.
-bool all_told(const ToldList* list, const clew_frame* frames, size_t count) {
-  if (list == nullptr) return false;
+enum class Known { kAll, kNotAll, kChanged };
+
+/// What the recorder knows of the code of all frames; kChanged: another library lies where it was told of
+/// one. Frames in such are marked.
+Known what_is_told(const ToldList* list, clew_frame* frames, size_t count) {
+  if (list == nullptr) return Known::kNotAll;
+  Known known = Known::kAll;
   const Told* last = nullptr;
   const Told* checked = nullptr;
+  bool changed = false;
   size_t checks = 0;
   for (size_t i = 0; i < count; ++i) {
     const uintptr_t pc = frames[i].pc;
     if (last == nullptr || pc - last->start >= last->end - last->start) last = list->find(pc);
-    if (last == nullptr) return false;
-    if (last->contents == 0 || last == checked || checks == kMostChecks) continue;
-    checked = last;
-    ++checks;
-    if (contents_of(pc) != last->contents) return false;
+    if (last == nullptr) {
+      if (known == Known::kAll) known = Known::kNotAll;
+      continue;
+    }
+    if (last->contents == 0) continue;
+    if (last != checked && checks < kMostChecks) {
+      checked = last;
+      ++checks;
+      changed = contents_of(pc) != last->contents;
+    } else if (last != checked) {
+      changed = true;  // not looked at: not to be named
+    }
+    if (!changed) continue;
+    frames[i].flags |= kChangedFlag;
+    known = Known::kChanged;
   }
-  return true;
+  return known;
 }
 
 }  // namespace
@@ -291,18 +311,23 @@ void write_sample(const SampleHead& head, const clew_frame* frames, size_t count
   record->header.size.store(static_cast<uint32_t>(size), std::memory_order_release);
 }
 
-void write_new_mappings(const clew_frame* frames, size_t count) {
-  if (all_told(state->told.load(std::memory_order_acquire), frames, count)) return;
+void write_new_mappings(clew_frame* frames, size_t count) {
+  const Known known = what_is_told(state->told.load(std::memory_order_acquire), frames, count);
+  if (known == Known::kAll) return;
   const uint64_t now = monotonic_ns();
-  if (now < state->mappings_due_ns.load(std::memory_order_relaxed)) return;
+  const uint64_t rested_ns = now - state->mappings_read_ns.load(std::memory_order_relaxed);
+  const uint64_t rest = known == Known::kChanged ? kChangedRest : kReadMappingsRest;
+  if (rested_ns < rest * state->mappings_took_ns.load(std::memory_order_relaxed)) return;
   if (state->reading.exchange(true, std::memory_order_acquire)) return;
   const ToldList* told = state->told.load(std::memory_order_relaxed);
   ToldList& next = state->lists[told == &state->lists[0] ? 1 : 0];
   read_mappings(*state->ring.load(std::memory_order_relaxed), next);
   state->told.store(&next, std::memory_order_release);
   const uint64_t after = monotonic_ns();
-  state->mappings_due_ns.store(after + (after - now) * kReadMappingsRest, std::memory_order_relaxed);
+  state->mappings_read_ns.store(after, std::memory_order_relaxed);
+  state->mappings_took_ns.store(after - now, std::memory_order_relaxed);
   state->reading.store(false, std::memory_order_release);
+  for (size_t i = 0; i < count; ++i) frames[i].flags &= ~kChangedFlag;
 }
 
 }  // namespace clew::agent

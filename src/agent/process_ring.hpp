@@ -25,7 +25,7 @@ struct SampleHead {
 void write_sample(const SampleHead& head, const clew_frame* frames, size_t count);
 
 /// Writes the executable mappings if code among the frames lies in none that was written, or in a library
-/// that another was loaded in the place of.
-void write_new_mappings(const clew_frame* frames, size_t count);
+/// that another was loaded in the place of. Where that has to wait, such frames are marked (kChangedFlag).
+void write_new_mappings(clew_frame* frames, size_t count);
 
 }  // namespace clew::agent

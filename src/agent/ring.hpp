@@ -17,6 +17,8 @@ constexpr uint64_t kRingMagic = 0x31676e69'7277656c;  // "lewring1"
 constexpr size_t kRingPage = 4096;
 constexpr size_t kMostFrames = 8192;
 constexpr size_t kMostPath = 4096;
+constexpr uint32_t kChangedFlag =
+    8;  // of a frame, beside enum clew_frame_flags: what lies there now was not told of
 constexpr int kSampleSignal = 64;                      // the last one: all others are delivered before it
 constexpr const char* kConfigVariable = "CLEW_AGENT";  // DIRECTORY:RECORDER'S PID:PERIOD IN NS
 

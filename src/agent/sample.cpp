@@ -3,6 +3,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <ctime>
 
@@ -22,13 +23,23 @@ uint64_t monotonic_ns() {
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
 }
 
-/// Killed, the recorder could not tell the agents to stop.
-bool recorder_is_gone() { return system_call(SYS_kill, config.recorder, 0, 0, 0) == -ESRCH; }
+constexpr unsigned kAskEvery = 256;  // samples of a thread
+std::atomic<bool> quiet{false};
 
 }  // namespace
 
+bool recorder_is_gone() { return system_call(SYS_kill, config.recorder, 0, 0, 0) == -ESRCH; }
+
+bool is_quiet() { return quiet.load(std::memory_order_relaxed); }
+
+void be_quiet() {
+  quiet.store(true, std::memory_order_relaxed);
+  if (clew_agent_thread != nullptr) disarm(clew_agent_thread);
+}
+
 extern "C" __attribute__((visibility("hidden"))) void clew_agent_sample(Thread* thread, const siginfo_t* info,
                                                                         void* ucontext) {
+  if (is_quiet()) return;
   const uint64_t begin_ns = monotonic_ns();
   bool never = false;
   RingHeader* to = ring(never);
@@ -36,7 +47,8 @@ extern "C" __attribute__((visibility("hidden"))) void clew_agent_sample(Thread* 
     if (never) disarm(thread);
     return;
   }
-  if (to->stop.load(std::memory_order_relaxed) != 0) {
+  if (to->stop.load(std::memory_order_relaxed) != 0 ||
+      (++thread->samples % kAskEvery == 0 && recorder_is_gone())) {
     disarm(thread);
   } else {
     const clew_trace trace = clew_unwind_ucontext(ucontext, thread->frames, kMostFrames);

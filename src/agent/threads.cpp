@@ -51,7 +51,7 @@ void after_fork_in_child() {
   Thread* thread = clew_agent_thread;
   if (thread == nullptr) return;
   thread->armed = false;
-  arm(thread);
+  if (!is_quiet()) arm(thread);
 }
 
 }  // namespace
@@ -148,7 +148,8 @@ extern "C" __attribute__((visibility("default"))) int pthread_create(pthread_t* 
   using Create = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
   static Create create;
   if (create == nullptr) create = reinterpret_cast<Create>(dlsym(RTLD_NEXT, "pthread_create"));
-  Thread* thread = clew::agent::config.period_ns != 0 ? clew::agent::make_thread() : nullptr;
+  const bool sampled = clew::agent::config.period_ns != 0 && !clew::agent::is_quiet();
+  Thread* thread = sampled ? clew::agent::make_thread() : nullptr;
   if (thread == nullptr) return create(out, attributes, start, argument);
   thread->start = start;
   thread->argument = argument;

@@ -6,6 +6,7 @@
 #include <linux/perf_event.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -150,6 +151,11 @@ Programs::Programs(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Programs::~Programs() = default;
 
 Result<std::unique_ptr<Programs>> Programs::load(bool all_processes) {
+  constexpr ino_t kInitialPidNamespace = 0xeffffffc;  // include/linux/proc_ns.h, PROC_PID_INIT_INO
+  struct stat own = {};
+  if (stat("/proc/self/ns/pid", &own) == 0 && own.st_ino != kInitialPidNamespace)
+    return Error{
+        "the bpf collector does not work inside a PID namespace (a container): use --collector perf"};
   libbpf_set_print(say_nothing);
   auto state = std::make_unique<State>();
   state->skeleton = clew_sample__open();

@@ -64,23 +64,32 @@ uint64_t hash_of(std::span<const std::byte> bytes) {  // FNV-1a
 /// LD_PRELOAD separates by spaces and colons.
 bool can_be_preloaded(const std::string& path) { return path.find_first_of(" :") == std::string::npos; }
 
+/// CACHE/agent-HASH/$LIB/clew-agent.so: glibc puts the name of its library folder there, "lib64" or
+/// "lib/x86_64-linux-gnu"; musl's linker, which could not load the agent and would end the program, finds no
+/// such file and goes on.
 std::optional<std::string> in_cache(std::span<const std::byte> bytes) {
   const auto directory = table::cache_directory();
-  if (!directory || !can_be_preloaded(*directory) || !table::make_directories(*directory))
-    return std::nullopt;
+  if (!directory || !can_be_preloaded(*directory)) return std::nullopt;
   char name[40];
-  std::snprintf(name, sizeof name, "/agent-%016llx.so", static_cast<unsigned long long>(hash_of(bytes)));
-  std::string path = *directory + name;
-  if (holds(path, bytes)) return path;
+  std::snprintf(name, sizeof name, "/agent-%016llx", static_cast<unsigned long long>(hash_of(bytes)));
+  const std::string base = *directory + name;
+  const std::string path = base + "/lib/x86_64-linux-gnu/clew-agent.so";
+  const std::string preload = base + "/$LIB/clew-agent.so";
+  if (holds(path, bytes)) return preload;
+  if (!table::make_directories(path.substr(0, path.rfind('/')))) return std::nullopt;
   std::string temporary = path + ".XXXXXX";
   const process::UniqueFd fd(mkostemp(temporary.data(), O_CLOEXEC));
   if (!fd) return std::nullopt;
+  const auto link = [](const char* to, const std::string& from) {
+    return symlink(to, from.c_str()) == 0 || errno == EEXIST;
+  };
   if (!write_all(fd.get(), bytes) || fchmod(fd.get(), 0755) != 0 ||
-      rename(temporary.c_str(), path.c_str()) != 0) {
+      !link("x86_64-linux-gnu/clew-agent.so", base + "/lib/clew-agent.so") ||
+      !link("lib/x86_64-linux-gnu", base + "/lib64") || rename(temporary.c_str(), path.c_str()) != 0) {
     unlink(temporary.c_str());
     return std::nullopt;
   }
-  return path;
+  return preload;
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sys/file.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -35,6 +37,14 @@ uint64_t monotonic_ns() {
   timespec now = {};
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+/// Every process that is sampled takes a descriptor.
+void raise_file_limit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 bool is_gone(pid_t pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
@@ -87,6 +97,10 @@ void remove_leftovers(const std::string& parent) {
         !S_ISDIR(status.st_mode) || status.st_uid != geteuid()) {
       continue;
     }
+    // A recorder in another PID namespace holds its lock.
+    const process::UniqueFd directory(
+        openat(fd.get(), name.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW));
+    if (!directory || flock(directory.get(), LOCK_EX | LOCK_NB) != 0) continue;
     remove_directory(std::string(parent).append("/").append(name));
   }
 }
@@ -114,7 +128,9 @@ Result<std::unique_ptr<Session>> Session::start(unsigned frequency_hz, Sink sink
   auto directory = make_directory();
   if (!directory) return Error{directory.error()};
   process::UniqueFd fd(open(directory->c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!fd) return Error{"cannot open " + *directory + ": " + std::strerror(errno)};
+  if (!fd || flock(fd.get(), LOCK_EX | LOCK_NB) != 0)
+    return Error{"cannot open " + *directory + ": " + std::strerror(errno)};
+  raise_file_limit();
   return std::unique_ptr<Session>(new Session(std::move(*directory), std::move(fd), std::move(*agent),
                                               1'000'000'000 / std::max(1u, frequency_hz), std::move(sink)));
 }
@@ -161,7 +177,10 @@ void Session::look_for_rings() {
   for (std::string& name : names_in(directory_fd_.get())) {
     if (processes_.contains(name) || processes_.size() >= kMostProcesses) continue;
     auto ring = RingReader::open(directory_fd_.get(), name);
-    if (ring) processes_.emplace(std::move(name), Process{.ring = std::move(*ring), .space = {}});
+    if (!ring) continue;
+    // A process that executes another program begins a new one.
+    for (auto& [older, process] : processes_) process.over |= process.ring.pid() == ring->pid();
+    processes_.emplace(std::move(name), Process{.ring = std::move(*ring), .space = {}});
   }
 }
 
@@ -169,7 +188,7 @@ void Session::drain_all() {
   look_for_rings();
   for (auto next = processes_.begin(); next != processes_.end();) {
     Process& process = next->second;
-    const bool gone = is_gone(process.ring.pid());  // before the drain: what it wrote is all there is
+    const bool gone = process.over || is_gone(process.ring.pid());  // before the drain: what it wrote is all
     if (drain(process) && !gone) {
       ++next;
       continue;
@@ -198,7 +217,9 @@ void Session::deliver(Process& process, const RingSample& sample) {
     frames_.clear();
     unknown = false;
     for (const clew_frame& frame : sample.frames) {
-      frames_.push_back({frame, process.space.find(frame.pc)});
+      const bool changed = (frame.flags & agent::kChangedFlag) != 0;
+      frames_.push_back({frame, changed ? nullptr : process.space.find(frame.pc)});
+      frames_.back().frame.flags &= ~agent::kChangedFlag;
       unknown |= frames_.back().mapping == nullptr;
     }
   };
@@ -241,8 +262,9 @@ void Session::stop() {
   thread_.join();
   for (const std::string& name : names_in(directory_fd_.get())) {
     struct stat status = {};
-    if (fstatat(directory_fd_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && status.st_size == 0)
-      ++without_room_;
+    if (fstatat(directory_fd_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+        !processes_.contains(name))
+      (status.st_size == 0 ? without_room_ : unread_) += 1;
   }
   remove_directory(directory_);
   stopped_ = true;
@@ -268,6 +290,8 @@ std::vector<std::string> Session::notes() const {
   add(without_room_,
       " processes were not sampled: no room for their samples where the directory is, or a limit on "
       "the size of files");
+  add(unread_,
+      " processes' samples could not be read: too few descriptors (ulimit -n), or too many processes");
   add(unreadable_, " processes wrote samples that make no sense: what followed of them was left out");
   add(threads_without_timer_, " threads were not sampled: no timer to be had (RLIMIT_SIGPENDING)");
   return notes;
@@ -292,7 +316,11 @@ std::string cannot_be_entered(const std::string& path) {
     const uint64_t at = header.e_phoff + uint64_t{i} * sizeof segment;
     if (pread(fd.get(), &segment, sizeof segment, static_cast<off_t>(at)) != ssize_t{sizeof segment})
       return "";
-    if (segment.p_type == PT_INTERP) return "";
+    if (segment.p_type != PT_INTERP) continue;
+    char linker[256] = {};
+    const auto size = static_cast<size_t>(std::min<uint64_t>(segment.p_filesz, sizeof linker - 1));
+    if (pread(fd.get(), linker, size, static_cast<off_t>(segment.p_offset)) < 0) return "";
+    return std::strstr(linker, "musl") != nullptr ? "it uses musl, and the agent glibc" : "";
   }
   return "it is linked statically";
 }

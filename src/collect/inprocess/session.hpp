@@ -44,6 +44,7 @@ class Session final : public Collector {
     RingReader ring;
     process::AddressSpace space;
     uint64_t refreshed_at_ns = 0;
+    bool over = false;  // it runs another program by now
   };
 
   Session(std::string directory, process::UniqueFd directory_fd, AgentFile agent, uint64_t period_ns,
@@ -67,6 +68,7 @@ class Session final : public Collector {
   std::unordered_map<std::string, Process> processes_;  // by the ring's name
   std::vector<TraceFrame> frames_;
   uint64_t without_room_ = 0;  // processes that could make no ring
+  uint64_t unread_ = 0;        // rings that could not be opened
   uint64_t unreadable_ = 0;    // rings whose contents make no sense
   uint64_t periods_ = 0;       // that all samples stand for
   uint64_t threads_without_timer_ = 0;
