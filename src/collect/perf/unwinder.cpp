@@ -231,7 +231,7 @@ void Unwinder::sample(const Sample& sample, uint16_t misc) {
     if (in_user) process.in_exec = false;
     const size_t kernel_frames = frames_.size();
     unwind_user(sample, process, trace);
-    if (process.in_exec && trace.end != CLEW_END_ROOT && frames_.size() <= kernel_frames + 1 &&
+    if (process.in_exec && trace.end == CLEW_END_NOT_MAPPED && frames_.size() <= kernel_frames + 1 &&
         kernel_frames != 0) {
       // Inside execve the old program is gone and the new one has not begun: the kernel's chain is the whole
       // stack.
