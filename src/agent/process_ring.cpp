@@ -11,10 +11,10 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <new>
 
 #include "agent/agent.hpp"
+#include "process/clock.hpp"
 #include "unwind/local/memory.hpp"
 #include "unwind/local/modules.hpp"
 
@@ -60,12 +60,6 @@ struct State {
 };
 State* state = nullptr;
 size_t ring_bytes = size_t{256} << 10;
-
-uint64_t monotonic_ns() {
-  timespec now = {};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
 
 char* append_number(char* out, uint64_t value, unsigned base) {
   char digits[20];
@@ -287,13 +281,13 @@ RingHeader* ring(bool& never) {
   return opened;
 }
 
-void write_sample(const SampleHead& head, const clew_frame* frames, size_t count) {
+bool write_sample(const SampleHead& head, const clew_frame* frames, size_t count) {
   RingHeader& to = *state->ring.load(std::memory_order_relaxed);
   const size_t size = padded(sizeof(SampleRecord) + count * (sizeof(uint64_t) + 1));
   auto* record = reinterpret_cast<SampleRecord*>(take(to, size));
   if (record == nullptr) {
     to.dropped.fetch_add(1, std::memory_order_relaxed);
-    return;
+    return false;
   }
   record->header.kind = RecordKind::kSample;
   record->time_ns = head.time_ns;
@@ -309,6 +303,7 @@ void write_sample(const SampleHead& head, const clew_frame* frames, size_t count
     how[i] = static_cast<uint8_t>((frames[i].how & 15) | frames[i].flags << 4);
   }
   record->header.size.store(static_cast<uint32_t>(size), std::memory_order_release);
+  return true;
 }
 
 void write_new_mappings(clew_frame* frames, size_t count) {

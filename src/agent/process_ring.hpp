@@ -16,13 +16,14 @@ bool prepare_ring();
 /// to open it.
 RingHeader* ring(bool& never);
 
-/// Writes a sample of the calling thread, whose `frames` are given.
+/// Writes a sample of the calling thread, whose `frames` are given; false, and counted, where there is no
+/// room.
 struct SampleHead {
   uint64_t time_ns;
   uint32_t tid, periods, end;
   char comm[16];
 };
-void write_sample(const SampleHead& head, const clew_frame* frames, size_t count);
+bool write_sample(const SampleHead& head, const clew_frame* frames, size_t count);
 
 /// Writes the executable mappings if code among the frames lies in none that was written, or in a library
 /// that another was loaded in the place of. Where that has to wait, such frames are marked (kChangedFlag).

@@ -5,23 +5,17 @@
 
 #include <atomic>
 #include <cerrno>
-#include <ctime>
 
 #include "agent/agent.hpp"
 #include "agent/process_ring.hpp"
 #include "clew/unwind.h"
+#include "process/clock.hpp"
 #include "unwind/local/memory.hpp"
 
 namespace clew::agent {
 namespace {
 
 using unwind::local::system_call;
-
-uint64_t monotonic_ns() {
-  timespec now = {};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
 
 constexpr unsigned kAskEvery = 256;  // samples of a thread
 std::atomic<bool> quiet{false};
@@ -59,9 +53,7 @@ extern "C" __attribute__((visibility("hidden"))) void clew_agent_sample(Thread* 
                        .end = trace.end,
                        .comm = {}};
     system_call(SYS_prctl, PR_GET_NAME, reinterpret_cast<long>(head.comm), 0, 0);
-    const uint64_t dropped = to->dropped.load(std::memory_order_relaxed);
-    write_sample(head, thread->frames, trace.frames);
-    if (to->dropped.load(std::memory_order_relaxed) != dropped && recorder_is_gone()) disarm(thread);
+    if (!write_sample(head, thread->frames, trace.frames) && recorder_is_gone()) disarm(thread);
   }
   to->handler_ns.fetch_add(monotonic_ns() - begin_ns, std::memory_order_relaxed);
 }

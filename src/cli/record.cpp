@@ -30,6 +30,7 @@
 #include "collect/collector.hpp"
 #include "collect/inprocess/session.hpp"
 #include "collect/perf/session.hpp"
+#include "process/clock.hpp"
 #include "process/process.hpp"
 #include "profile/profile.hpp"
 
@@ -46,12 +47,6 @@ constexpr int kFailed = 2;
 constexpr uint64_t kGraceNs = 2'000'000'000;  // for a command to end after Ctrl-C
 constexpr double kMostSeconds = 1e9;          // as nanoseconds it fits 64 bits
 constexpr uint64_t kProgressNs = 500'000'000;
-
-uint64_t monotonic_ns() {
-  timespec now = {};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
 
 uint64_t ns_of(const timeval& time) {
   return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(time.tv_usec) * 1000;

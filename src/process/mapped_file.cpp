@@ -18,6 +18,13 @@
 
 namespace clew::process {
 
+bool raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return false;
+  limit.rlim_cur = limit.rlim_max;
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
 UniqueFd& UniqueFd::operator=(UniqueFd&& other) noexcept {
   if (this != &other) {
     if (fd_ >= 0) close(fd_);
@@ -52,18 +59,11 @@ Match match(const MapsEntry& entry, const struct stat& status, const std::string
   return reports_other_devices(path) ? Match::kInode : Match::kNo;
 }
 
-/// Each file of a recording stays open: take what the hard limit allows, once it is needed.
-bool raise_descriptor_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= limit.rlim_max) return false;
-  limit.rlim_cur = limit.rlim_max;
-  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
-}
-
 UniqueFd open_for_reading(const std::string& path) {
   // Not blocking: between stat and open it may have become a FIFO.
   constexpr int kFlags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY;
   int fd = open(path.c_str(), kFlags);
+  // Each file of a recording stays open.
   if (fd < 0 && errno == EMFILE && raise_descriptor_limit()) fd = open(path.c_str(), kFlags);
   return UniqueFd(fd);
 }

@@ -53,6 +53,9 @@ class UniqueFd {
   int fd_ = -1;
 };
 
+/// Takes as many descriptors as the hard limit allows; false where it has them, or may not.
+bool raise_descriptor_limit();
+
 /// Opens the very file that is mapped, whatever lies at its path now: by path through /proc/PID/root,
 /// accepted only if device and inode agree; else /proc/PID/map_files/START-END (root); else /proc/PID/exe
 /// where that is it. Where the filesystem reports another device than maps does (btrfs, overlayfs), the inode

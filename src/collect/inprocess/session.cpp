@@ -5,7 +5,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/file.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,11 +16,11 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
 #include <optional>
 #include <string_view>
 
 #include "agent/ring.hpp"
+#include "process/clock.hpp"
 
 namespace clew::collect::inprocess {
 
@@ -32,20 +31,6 @@ constexpr uint64_t kRefreshEveryNs = 200'000'000;
 constexpr size_t kMostProcesses = 65536;  // that live, or whose rings are not read to the end yet
 constexpr size_t kMostDirectory = 240;    // what an agent has room for
 constexpr std::string_view kPrefix = "clew-";
-
-uint64_t monotonic_ns() {
-  timespec now = {};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
-
-/// Every process that is sampled takes a descriptor.
-void raise_file_limit() {
-  rlimit limit = {};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 bool is_gone(pid_t pid) { return kill(pid, 0) != 0 && errno == ESRCH; }
 
@@ -130,7 +115,7 @@ Result<std::unique_ptr<Session>> Session::start(unsigned frequency_hz, Sink sink
   process::UniqueFd fd(open(directory->c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!fd || flock(fd.get(), LOCK_EX | LOCK_NB) != 0)
     return Error{"cannot open " + *directory + ": " + std::strerror(errno)};
-  raise_file_limit();
+  process::raise_descriptor_limit();  // a ring for each process
   return std::unique_ptr<Session>(new Session(std::move(*directory), std::move(fd), std::move(*agent),
                                               1'000'000'000 / std::max(1u, frequency_hz), std::move(sink)));
 }

@@ -2,22 +2,12 @@
 
 #include <sys/mman.h>
 
-#include <ctime>
 #include <limits>
 
 #include "collect/perf/mapping.hpp"
+#include "process/clock.hpp"
 
 namespace clew::collect::perf {
-
-namespace {
-
-uint64_t monotonic_ns() {
-  timespec now = {};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
-
-}  // namespace
 
 process::AddressSpace& ProcessTree::writable(Process& process) {
   if (!process.space) process.space = std::make_shared<process::AddressSpace>();

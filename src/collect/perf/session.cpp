@@ -1,11 +1,11 @@
 #include "collect/perf/session.hpp"
+#include "process/clock.hpp"
 
 #include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -16,7 +16,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 
 namespace clew::collect::perf {
 
@@ -26,20 +25,6 @@ constexpr int kBusyWaitMs = 4;  // between two looks at the rings while processe
 constexpr int kWaitMs = 10;     // otherwise
 constexpr uint64_t kBusyNs = 200'000'000;
 constexpr uint64_t kConfirmNs = 20'000'000;
-
-uint64_t monotonic_ns() {
-  timespec now = {};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
-
-/// Many threads on many CPUs need many descriptors: takes what the user's hard limit allows.
-void raise_file_limit() {
-  rlimit limit = {};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 std::vector<pid_t> running_processes() {
   std::vector<pid_t> pids;
@@ -104,7 +89,7 @@ uint64_t machine_cpu_ns() {
 Result<std::unique_ptr<Session>> Session::start(const SessionOptions& options, Sink sink) {
   auto rights = probe_rights(options.all);
   if (!rights) return Error{rights.error()};
-  raise_file_limit();
+  process::raise_descriptor_limit();  // events for many threads on many CPUs
   EventPlan plan;
   plan.period_ns = 1'000'000'000 / std::max(1u, options.frequency_hz);
   plan.command = options.command;

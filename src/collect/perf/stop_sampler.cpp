@@ -17,6 +17,7 @@
 #include <ctime>
 
 #include "collect/perf/perf_event.hpp"
+#include "process/clock.hpp"
 
 namespace clew::collect::perf {
 
@@ -27,12 +28,6 @@ constexpr int kTrapPerf = 6;                       // si_code TRAP_PERF
 constexpr uint64_t kCookie = 0x636c6577'73746f70;  // attr.sig_data, which comes back in si_perf_data
 constexpr size_t kPerfDataOffset = 24;             // of si_perf_data in siginfo_t, <asm-generic/siginfo.h>
 constexpr uint64_t kLeaveNs = 2'000'000'000;       // for all threads to be let go of at the end
-
-uint64_t monotonic_ns() {
-  timespec now = {};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
-}
 
 /// ptrace with data that is a number: glibc's declaration takes a pointer.
 long trace(int request, pid_t tid, unsigned long data) {
