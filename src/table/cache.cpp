@@ -29,14 +29,15 @@ std::optional<std::string> cache_directory() {
   return std::nullopt;
 }
 
+namespace {
+
+/// For this user alone; true if it is there now.
 bool make_directories(const std::string& path) {
   for (size_t slash = path.find('/', 1); slash != std::string::npos; slash = path.find('/', slash + 1)) {
     mkdir(path.substr(0, slash).c_str(), 0700);
   }
   return mkdir(path.c_str(), 0700) == 0 || errno == EEXIST;
 }
-
-namespace {
 
 /// Whether the cached table is of this very file: a build-id alone can be forged.
 bool is_of(const Table& table, elf::Image& image, elf::Image* debug) {
@@ -54,25 +55,23 @@ bool may_write(size_t bytes) {
   return getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes <= limit.rlim_cur;
 }
 
-void store(const Table& table, const std::string& path) {
-  if (!may_write(table.bytes().size())) return;
-  const size_t slash = path.rfind('/');
-  if (!make_directories(path.substr(0, slash))) return;
+}  // namespace
+
+bool store_file(const std::string& path, std::span<const std::byte> bytes, mode_t mode) {
+  if (!may_write(bytes.size()) || !make_directories(path.substr(0, path.rfind('/')))) return false;
   std::string temporary = path + ".XXXXXX";
   const int fd = mkostemp(temporary.data(), O_CLOEXEC);
-  if (fd < 0) return;
-  auto bytes = table.bytes();
-  bool good = true;
+  if (fd < 0) return false;
+  bool good = fchmod(fd, mode) == 0;
   while (good && !bytes.empty()) {
     const ssize_t written = write(fd, bytes.data(), bytes.size());
     good = written > 0 || (written < 0 && errno == EINTR);
     if (written > 0) bytes = bytes.subspan(static_cast<size_t>(written));
   }
-  good = close(fd) == 0 && good;
-  if (!good || rename(temporary.c_str(), path.c_str()) != 0) unlink(temporary.c_str());
+  good = close(fd) == 0 && good && rename(temporary.c_str(), path.c_str()) == 0;
+  if (!good) unlink(temporary.c_str());
+  return good;
 }
-
-}  // namespace
 
 Result<std::shared_ptr<const Table>> load_or_compile(elf::Image& image, Report* report, elf::Image* debug) {
   const std::string id = image.build_id_hex();
@@ -92,7 +91,7 @@ Result<std::shared_ptr<const Table>> load_or_compile(elf::Image& image, Report* 
     return cached;
   }
   auto table = compile(image, report, debug);
-  if (table) store(**table, path);
+  if (table) store_file(path, (*table)->bytes(), 0600);
   return table;
 }
 

@@ -78,8 +78,9 @@ Result<std::shared_ptr<const Table>> load_or_compile(elf::Image& image, Report* 
 
 /// Where tables are kept, nothing where no directory is known.
 std::optional<std::string> cache_directory();
-/// Makes a directory and those above it, for this user alone; true if it is there now.
-bool make_directories(const std::string& path);
+/// Writes a file so that a reader sees the whole of it or none; makes the directories above it, for this user
+/// alone. False, and nothing left behind, where it cannot, as where the file would pass the process's limit.
+bool store_file(const std::string& path, std::span<const std::byte> bytes, mode_t mode);
 
 /// A hash of the sections that a table of this file is compiled from.
 uint64_t source_hash(elf::Image& image, elf::Image* debug = nullptr);

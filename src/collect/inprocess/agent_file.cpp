@@ -32,16 +32,6 @@ std::span<const std::byte> image() {
 #endif
 }
 
-bool write_all(int fd, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
-    bytes = bytes.subspan(static_cast<size_t>(written));
-  }
-  return true;
-}
-
 /// Whether the file is a regular one of this user's with just these bytes.
 bool holds(const std::string& path, std::span<const std::byte> bytes) {
   const process::UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
@@ -75,18 +65,12 @@ std::optional<std::string> in_cache(std::span<const std::byte> bytes) {
   const std::string base = *directory + name;
   const std::string path = base + "/lib/x86_64-linux-gnu/clew-agent.so";
   const std::string preload = base + "/$LIB/clew-agent.so";
-  if (holds(path, bytes)) return preload;
-  if (!table::make_directories(path.substr(0, path.rfind('/')))) return std::nullopt;
-  std::string temporary = path + ".XXXXXX";
-  const process::UniqueFd fd(mkostemp(temporary.data(), O_CLOEXEC));
-  if (!fd) return std::nullopt;
   const auto link = [](const char* to, const std::string& from) {
     return symlink(to, from.c_str()) == 0 || errno == EEXIST;
   };
-  if (!write_all(fd.get(), bytes) || fchmod(fd.get(), 0755) != 0 ||
+  if ((!holds(path, bytes) && !table::store_file(path, bytes, 0755)) ||
       !link("x86_64-linux-gnu/clew-agent.so", base + "/lib/clew-agent.so") ||
-      !link("lib/x86_64-linux-gnu", base + "/lib64") || rename(temporary.c_str(), path.c_str()) != 0) {
-    unlink(temporary.c_str());
+      !link("lib/x86_64-linux-gnu", base + "/lib64")) {
     return std::nullopt;
   }
   return preload;
@@ -104,7 +88,8 @@ Result<AgentFile> agent_file() {
     return file;
   }
   file.memory = process::UniqueFd(memfd_create("clew-agent", 0));
-  if (!file.memory || !write_all(file.memory.get(), bytes)) {
+  if (!file.memory ||
+      write(file.memory.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size())) {
     return Error{std::string("cannot write the in-process agent anywhere: ") + std::strerror(errno) +
                  "; set CLEW_CACHE_DIR to a directory that can be written"};
   }
