@@ -68,6 +68,15 @@ static inline bool clew_rule_special(clew_rule rule) { return (rule >> 39 & 1u) 
 static inline uint32_t clew_rule_bp(clew_rule rule) { return (uint32_t)(rule >> 40) & 255u; }
 static inline uint32_t clew_rule_saves(clew_rule rule) { return (uint32_t)(rule >> 48); }
 
+/* Whether it says no more than CFA = rsp or rbp + offset, the return address at CFA - 8 and rbp there or
+ * saved near: what nearly all rules are, and all that a short walk needs. (A list of other registers may hang
+ * on it.) */
+static inline bool clew_rule_simple(clew_rule rule) {
+  const uint32_t base = clew_rule_register(rule);
+  return clew_rule_kind(rule) == CLEW_CFA_REG && (base == CLEW_RSP || base == CLEW_RBP) &&
+         !clew_rule_special(rule) && clew_rule_bp(rule) != CLEW_BP_IN_SAVES;
+}
+
 /* One entry of a saves list: where a caller's register is, in one 64-bit word.
  *   bits 0..31 offset (signed), an expression index, or a register number; bits 32..36 the register restored;
  *   bits 37..39 enum clew_save_kind. A list is a word with its length and flags, then its entries. */

@@ -74,10 +74,7 @@ static uint32_t remote::find(Context* context, uint64_t pc, clew_code* code) {
 static clew_rule remote::rule_of(Context* context, const clew_code* code, uint64_t address) {
   if (!code->table) return 0;
   const clew_rule rule = clew_table_lookup(context, code->table, address - code->bias);
-  const uint32_t base = clew_rule_register(rule);
-  const bool simple = clew_rule_kind(rule) == CLEW_CFA_REG && (base == CLEW_RSP || base == CLEW_RBP) &&
-                      !clew_rule_special(rule) && clew_rule_bp(rule) != CLEW_BP_IN_SAVES;
-  if (context->known && simple && address + 1 < context->last.end)
+  if (context->known && clew_rule_simple(rule) && address + 1 < context->last.end)
     context->known->at(address + 1) = {address + 1, rule};
   return rule;
 }

@@ -134,16 +134,23 @@ bool headers_at_start(const Module& module, const ModuleBytes& bytes, ProgramHea
   return headers.address + headers.count * sizeof(Elf64_Phdr) <= module.end;
 }
 
+/// Where the program itself lies, less where its file says; 0 where its headers do not begin the file.
+uintptr_t bias_of_program(const ProgramHeaders& headers) {
+  const auto* segments = reinterpret_cast<const Elf64_Phdr*>(headers.address);
+  for (size_t i = 0; i < headers.count; ++i)  // they stand behind the ELF header
+    if (segments[i].p_type == PT_LOAD && segments[i].p_offset == 0)
+      return headers.address - sizeof(Elf64_Ehdr) - segments[i].p_vaddr;
+  return 0;
+}
+
 /// Those of the program itself, as the kernel tells where they are: a statically linked one may be said to
 /// start behind its headers. Takes over where its segments really start and end.
 bool headers_of_program(Module& module, ProgramHeaders& headers) {
   headers = {getauxval(AT_PHDR), std::min<size_t>(getauxval(AT_PHNUM), 64)};
   if (headers.address == 0 || getauxval(AT_PHENT) != sizeof(Elf64_Phdr)) return false;
   const auto* segments = reinterpret_cast<const Elf64_Phdr*>(headers.address);
-  uintptr_t bias = 0, start = UINTPTR_MAX, end = 0;
-  for (size_t i = 0; i < headers.count; ++i)  // they stand behind the ELF header, which begins the file
-    if (segments[i].p_type == PT_LOAD && segments[i].p_offset == 0)
-      bias = headers.address - sizeof(Elf64_Ehdr) - segments[i].p_vaddr;
+  const uintptr_t bias = bias_of_program(headers);
+  uintptr_t start = UINTPTR_MAX, end = 0;
   for (size_t i = 0; i < headers.count; ++i) {
     const Elf64_Phdr& segment = segments[i];
     const uintptr_t at = bias + segment.p_vaddr;
@@ -164,11 +171,8 @@ bool headers_of_program(Module& module, ProgramHeaders& headers) {
 const r_debug* linker_state() {
   const auto* segments = reinterpret_cast<const Elf64_Phdr*>(getauxval(AT_PHDR));
   const size_t count = segments == nullptr ? 0 : std::min<size_t>(getauxval(AT_PHNUM), 64);
-  uintptr_t bias = 0;
+  const uintptr_t bias = bias_of_program({reinterpret_cast<uintptr_t>(segments), count});
   const ElfW(Dyn)* dynamic = nullptr;
-  for (size_t i = 0; i < count; ++i)  // they stand behind the ELF header, which begins the file
-    if (segments[i].p_type == PT_LOAD && segments[i].p_offset == 0)
-      bias = reinterpret_cast<uintptr_t>(segments) - sizeof(Elf64_Ehdr) - segments[i].p_vaddr;
   for (size_t i = 0; i < count; ++i)
     if (segments[i].p_type == PT_DYNAMIC)
       dynamic = reinterpret_cast<const ElfW(Dyn)*>(bias + segments[i].p_vaddr);

@@ -105,18 +105,14 @@ class RuleCache {
   static constexpr size_t kWays = 4;
 
   static bool encode(uintptr_t pc, clew_rule rule, uint16_t& hint, uint64_t& word) {
-    const uint32_t kind = clew_rule_kind(rule);
     uint64_t rbp = 0;
-    if (kind == CLEW_CFA_ROOT) {
+    if (clew_rule_kind(rule) == CLEW_CFA_ROOT) {
       hint = 4 | 2;
     } else {
-      const uint32_t base = clew_rule_register(rule);
       const int32_t offset = clew_rule_offset(rule);
       rbp = clew_rule_bp(rule);
-      if (kind != CLEW_CFA_REG || (base != CLEW_RSP && base != CLEW_RBP) || clew_rule_special(rule) ||
-          rbp == CLEW_BP_IN_SAVES || offset < 8 || offset % 8 != 0 || offset > 0xfff8)
-        return false;
-      hint = static_cast<uint16_t>(offset | 4 | (base == CLEW_RBP ? 1 : 0));
+      if (!clew_rule_simple(rule) || offset < 8 || offset % 8 != 0 || offset > 0xfff8) return false;
+      hint = static_cast<uint16_t>(offset | 4 | (clew_rule_register(rule) == CLEW_RBP ? 1 : 0));
     }
     word = rbp << 48 | (pc & 0xffffffff0000u) | hint;
     return true;
