@@ -47,15 +47,10 @@ struct task_struct {
   unsigned int flags;
   struct mm_struct* mm;
 };
-/* Registers as the kernel's entry saves them (arch/x86/include/asm/ptrace.h). */
-struct pt_regs {
-  unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp,
-      ss;
-};
-
 #pragma clang attribute pop
 
-/* A perf_event program's context (linux/bpf_perf_event.h): as the ABI has it, nothing to be found. */
+/* A perf_event program's context (linux/bpf_perf_event.h): as the ABI has it, nothing to be found. The
+ * kernel's own struct pt_regs, as its entry saves a program's registers, is laid out alike (asm/ptrace.h). */
 struct bpf_user_pt_regs {
   unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp,
       ss;

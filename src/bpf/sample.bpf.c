@@ -124,8 +124,6 @@ struct clew_maple_node {
   uint64_t word[31];
 };
 
-/* All that a sample's walk needs, a CPU: in a map rather than on the stack, so that the verifier has less to
- * follow. */
 /* A piece of the user's stack: `filled` bytes from `base` on, to the end of a page. */
 struct window {
   uint64_t base;
@@ -136,9 +134,12 @@ struct trace {
   struct clew_bpf_sample head;
   uint64_t frames[CLEW_BPF_KERNEL_FRAMES + CLEW_BPF_FRAMES + 1];
 };
+/* All that a sample's walk needs, a CPU: in a map rather than on the stack, so that the verifier has less to
+ * follow. */
 struct scratch {
   struct clew_walk walk;
   struct clew_maple_node node;
+  struct bpf_user_pt_regs user; /* of a sample of the kernel */
   /* Whose mappings these are, and as of which change; 0: nobody's. */
   uint64_t mm;
   uint64_t sequence;
@@ -161,11 +162,6 @@ struct {
   __type(key, uint32_t);
   __type(value, struct clew_bpf_counts);
 } counts SEC(".maps");
-
-static __always_inline struct clew_bpf_counts* own_counts(void) {
-  uint32_t zero = 0;
-  return bpf_map_lookup_elem(&counts, &zero);
-}
 
 /* One load, aligned or not: the compiler would take it byte by byte. The offset is below kWindow. */
 static __always_inline uint64_t word_at(struct window* window, uint64_t offset) {
@@ -244,8 +240,6 @@ static __always_inline uint64_t find_rule(struct scratch* context, struct clew_c
   struct cached_rule* entry = cache_of((uint64_t)module->serial << 40, vaddr);
   const uint64_t cached = entry->rule;
   if ((entry->check ^ cached) == key) return cached;
-  struct clew_bpf_counts* own = own_counts();
-  if (own) own->cache_misses++;
   const uint64_t rule = clew_bpf_look_up(module->index, vaddr);
   entry->check = key ^ rule;
   entry->rule = rule;
@@ -287,11 +281,10 @@ static __always_inline uint32_t step_often(struct scratch* scratch) {
     if ((rule >> 32 & 0xffff) == kRspAlone) {
       cfa += (uint64_t)(int64_t)clew_rule_offset(rule);
     } else {
-      const uint32_t saved_bp = clew_rule_bp(rule), base = clew_rule_register(rule);
-      if (clew_rule_kind(rule) != CLEW_CFA_REG || clew_rule_special(rule) || saved_bp == CLEW_BP_IN_SAVES)
-        break;
-      if (base != CLEW_RSP) {
-        if (base != CLEW_RBP || !(known & 1u << CLEW_RBP)) break;
+      const uint32_t saved_bp = clew_rule_bp(rule);
+      if (!clew_rule_simple(rule)) break;
+      if (clew_rule_register(rule) == CLEW_RBP) {
+        if (!(known & 1u << CLEW_RBP)) break;
         cfa = bp;
       }
       cfa += (uint64_t)(int64_t)clew_rule_offset(rule);
@@ -465,27 +458,7 @@ static __always_inline void keep_mappings(struct scratch* scratch, const struct 
 
 /* ---- The sample ---- */
 
-static __always_inline void copy_registers(uint64_t* out, const struct pt_regs* from) {
-  out[CLEW_RAX] = BPF_CORE_READ(from, ax);
-  out[CLEW_RDX] = BPF_CORE_READ(from, dx);
-  out[CLEW_RCX] = BPF_CORE_READ(from, cx);
-  out[CLEW_RBX] = BPF_CORE_READ(from, bx);
-  out[CLEW_RSI] = BPF_CORE_READ(from, si);
-  out[CLEW_RDI] = BPF_CORE_READ(from, di);
-  out[CLEW_RBP] = BPF_CORE_READ(from, bp);
-  out[CLEW_RSP] = BPF_CORE_READ(from, sp);
-  out[CLEW_R8] = BPF_CORE_READ(from, r8);
-  out[CLEW_R9] = BPF_CORE_READ(from, r9);
-  out[CLEW_R10] = BPF_CORE_READ(from, r10);
-  out[CLEW_R11] = BPF_CORE_READ(from, r11);
-  out[CLEW_R12] = BPF_CORE_READ(from, r12);
-  out[CLEW_R13] = BPF_CORE_READ(from, r13);
-  out[CLEW_R14] = BPF_CORE_READ(from, r14);
-  out[CLEW_R15] = BPF_CORE_READ(from, r15);
-  out[CLEW_RIP] = BPF_CORE_READ(from, ip);
-}
-
-#define COPY_FROM_CONTEXT(out, regs)                                                             \
+#define COPY_REGISTERS(out, regs)                                                                \
   do {                                                                                           \
     (out)[CLEW_RAX] = (regs)->ax, (out)[CLEW_RDX] = (regs)->dx, (out)[CLEW_RCX] = (regs)->cx;    \
     (out)[CLEW_RBX] = (regs)->bx, (out)[CLEW_RSI] = (regs)->si, (out)[CLEW_RDI] = (regs)->di;    \
@@ -514,7 +487,7 @@ static long copy_page(uint32_t index, void* argument) {
   return 0;
 }
 
-static __noinline long ship_sample(struct trace* trace, uint32_t why) {
+static __noinline long ship_sample(struct trace* trace) {
   struct clew_bpf_shipped* out = bpf_ringbuf_reserve(&ring, sizeof *out, 0);
   struct ship ship = {};
   if (!out) return -1;
@@ -525,7 +498,6 @@ static __noinline long ship_sample(struct trace* trace, uint32_t why) {
   ship.room = stack_bytes;
   bpf_loop(CLEW_BPF_STACK / kPage, copy_page, &ship, 0);
   out->head.state = CLEW_BPF_SHIPPED;
-  out->head.why = why;
   out->head.stack_asked = ship.room;
   out->head.stack_bytes = ship.copied < ship.room ? ship.copied : ship.room;
   bpf_ringbuf_submit(out, BPF_RB_NO_WAKEUP);
@@ -603,17 +575,15 @@ int clew_sample(struct bpf_perf_event_data* event) {
     if (!target || *target != CLEW_BPF_SAMPLED) return 0;
   }
   struct scratch* scratch = bpf_map_lookup_elem(&scratches, &zero);
-  struct clew_bpf_counts* own = own_counts();
+  struct clew_bpf_counts* own = bpf_map_lookup_elem(&counts, &zero);
   if (!scratch || !own) return 0;
   struct trace* trace = &scratch->trace;
   struct task_struct* task = bpf_get_current_task_btf();
-  own->samples++;
   trace->head.time_ns = begin;
   trace->head.pid = pid;
   trace->head.tid = (uint32_t)id;
   trace->head.user_frames = 0;
   trace->head.stack_bytes = 0;
-  trace->head.why = 0;
   trace->head.missing_pc = 0;
   trace->head.in_kernel = (event->regs.cs & 3) == 0;
   trace->head.kernel_frames = trace->head.in_kernel ? kernel_stack(event, trace) : 0;
@@ -622,9 +592,14 @@ int clew_sample(struct bpf_perf_event_data* event) {
     trace->head.state = CLEW_BPF_NO_USER;
   } else {
     if (trace->head.in_kernel) {
-      copy_registers(trace->head.registers, (const struct pt_regs*)bpf_task_pt_regs(task));
+      struct bpf_user_pt_regs* user = &scratch->user;
+      if (bpf_probe_read_kernel(user, sizeof *user, (const void*)bpf_task_pt_regs(task)) != 0) {
+        own->lost++;
+        return 0;
+      }
+      COPY_REGISTERS(trace->head.registers, user);
     } else {
-      COPY_FROM_CONTEXT(trace->head.registers, &event->regs);
+      COPY_REGISTERS(trace->head.registers, &event->regs);
     }
     scratch->stack.filled = 0;
     keep_mappings(scratch, task);
@@ -634,14 +609,13 @@ int clew_sample(struct bpf_perf_event_data* event) {
     clew_walk_run(&scratch->walk);
     if (scratch->walk.end != CLEW_END_ROOT) {
       own->shipped++;
-      if (ship_sample(trace, scratch->walk.end) != 0) own->lost++;
+      if (ship_sample(trace) != 0) own->lost++;
       own->run_ns += bpf_ktime_get_ns() - begin;
       return 0;
     }
     trace->head.state = CLEW_BPF_WALKED;
     trace->head.user_frames = scratch->walk.count;
     own->walked++;
-    own->frames += scratch->walk.count;
   }
   uint64_t size = sizeof trace->head + (uint64_t)(trace->head.kernel_frames + trace->head.user_frames) * 8;
   if (size > sizeof *trace) size = sizeof *trace;

@@ -48,13 +48,11 @@ struct clew_bpf_sample {
   uint64_t time_ns; /* CLOCK_MONOTONIC */
   uint32_t pid, tid;
   uint32_t state;
-  uint32_t why; /* why it is shipped: how the walk in the kernel ended */
   uint32_t kernel_frames;
   uint32_t user_frames;
-  uint32_t stack_asked; /* bytes of stack to ship */
-  uint32_t stack_bytes; /* that are here */
-  uint32_t in_kernel;   /* the sample is of kernel code */
-  uint32_t reserved;
+  uint32_t stack_asked;               /* bytes of stack to ship */
+  uint32_t stack_bytes;               /* that are here */
+  uint32_t in_kernel;                 /* the sample is of kernel code */
   uint64_t registers[CLEW_REGISTERS]; /* by DWARF number, the user's */
   struct clew_bpf_file missing;       /* a file without a table that the walk has met; all 0: none */
   uint64_t missing_pc;                /* the address in it */
@@ -69,13 +67,10 @@ struct clew_bpf_shipped {
 
 /* Counts of a CPU. */
 struct clew_bpf_counts {
-  uint64_t samples;
   uint64_t walked;  /* in the kernel, to the root */
   uint64_t shipped; /* to be unwound by user space */
   uint64_t lost;    /* the ring was full */
-  uint64_t frames;  /* of the walked ones */
-  uint64_t cache_misses;
-  uint64_t run_ns; /* time in the program */
+  uint64_t run_ns;  /* time in the program */
 };
 
 /* A process in the map of targets. */

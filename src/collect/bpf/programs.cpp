@@ -14,11 +14,13 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstring>
+#include <map>
 #include <set>
 #include <span>
 
 #include "clew_sample.skel.h"
 #include "collect/perf/perf_event.hpp"
+#include "collect/perf/sample_target.hpp"
 
 namespace clew::collect::bpf {
 
@@ -26,11 +28,6 @@ namespace {
 
 constexpr size_t kPageBytes = size_t{CLEW_BPF_PAGE_WORDS} * 4;
 constexpr size_t kTablesBytes = CLEW_BPF_TABLE_PAGES * kPageBytes;
-
-// Where perf's nth register goes, as in perf's own samples (ax bx cx dx si di bp sp ip r8 .. r15).
-constexpr std::array<uint8_t, perf::kUserRegisterCount> kDwarf = {
-    CLEW_RAX, CLEW_RBX, CLEW_RCX, CLEW_RDX, CLEW_RSI, CLEW_RDI, CLEW_RBP, CLEW_RSP, CLEW_RIP,
-    CLEW_R8,  CLEW_R9,  CLEW_R10, CLEW_R11, CLEW_R12, CLEW_R13, CLEW_R14, CLEW_R15};
 
 int say_nothing(libbpf_print_level, const char*, va_list) { return 0; }
 
@@ -65,14 +62,13 @@ std::span<const std::byte> bytes_of(const void* from, size_t size) {
 struct Programs::State {
   clew_sample* skeleton = nullptr;
   ring_buffer* ring = nullptr;
-  std::vector<process::UniqueFd> events;
   std::vector<bpf_link*> links;
   std::byte* tables = nullptr;
   uint64_t period_ns = 0;
   uint32_t next_page = 0;
   uint32_t next_module = 0;
-  std::unordered_map<const process::Module*, uint32_t> loaded;  // CLEW_BPF_MODULES: it has no place
-  std::vector<std::shared_ptr<const table::Table>> kept;
+  // Its number in the map of modules; CLEW_BPF_MODULES: it has no place.
+  std::map<std::shared_ptr<const table::Table>, uint32_t> loaded;
   std::set<std::array<uint64_t, 4>> files;  // that the programs know: inode, device, generation, module
 
   // While a drain is under way.
@@ -82,7 +78,6 @@ struct Programs::State {
 
   ~State() {
     for (bpf_link* link : links) bpf_link__destroy(link);
-    events.clear();
     if (ring != nullptr) ring_buffer__free(ring);
     if (tables != nullptr) munmap(tables, kTablesBytes);
     if (skeleton != nullptr) clew_sample__destroy(skeleton);
@@ -105,10 +100,6 @@ int Programs::State::take(const void* data, size_t size) {
     return 0;
   }
   if (head.state == CLEW_BPF_WALKED) {
-    if (rest / 8 < size_t{head.kernel_frames} + head.user_frames) {
-      result.malformed = true;
-      return 0;
-    }
     append(*round, perf::kWalkedSample, 0, head.time_ns, {bytes_of(data, size)});
     return 0;
   }
@@ -132,7 +123,7 @@ int Programs::State::take(const void* data, size_t size) {
       return 0;
     }
     sample.abi = PERF_SAMPLE_REGS_ABI_64;
-    for (size_t i = 0; i < kDwarf.size(); ++i) sample.registers[i] = head.registers[kDwarf[i]];
+    sample.registers = perf::from_registers(head.registers);
     stack = bytes_of(behind + kStackAt, head.stack_bytes);
     sample.stack_asked = head.stack_asked;
     sample.stack_bytes = head.stack_bytes;
@@ -192,10 +183,12 @@ Result<bool> Programs::start(uint64_t period_ns) {
     const int fd = perf::open_event(attr, -1, cpu);
     if (fd == -ENODEV) continue;  // went offline
     if (fd < 0) return Error{perf::explain_open_error(-fd, 0, true)};
-    state_->events.emplace_back(fd);
-    bpf_link* link = bpf_program__attach_perf_event(state_->skeleton->progs.clew_sample, dup(fd));
-    if (link == nullptr) return Error{why_not(errno)};
-    state_->links.push_back(link);
+    bpf_link* link = bpf_program__attach_perf_event(state_->skeleton->progs.clew_sample, fd);
+    if (link == nullptr) {
+      close(fd);
+      return Error{why_not(errno)};
+    }
+    state_->links.push_back(link);  // which owns the event
   }
   return true;
 }
@@ -236,7 +229,7 @@ void Programs::drain(perf::Round& round, size_t room, perf::AppendResult& result
 
 bool Programs::load_table(const clew_bpf_file& file, const process::Module& module) {
   if (!module.table || !module.image) return false;
-  auto [place, fresh] = state_->loaded.try_emplace(&module, CLEW_BPF_MODULES);
+  auto [place, fresh] = state_->loaded.try_emplace(module.table, CLEW_BPF_MODULES);
   if (fresh) {
     const std::span<const std::byte> bytes = module.table->bytes();
     const auto pages = static_cast<uint32_t>((bytes.size() + kPageBytes - 1) / kPageBytes);
@@ -262,7 +255,6 @@ bool Programs::load_table(const clew_bpf_file& file, const process::Module& modu
     place->second = entry.index;
     state_->next_page += pages;
     ++state_->next_module;
-    state_->kept.push_back(module.table);  // the module's address stays its own
   }
   if (place->second == CLEW_BPF_MODULES) return false;
   if (!state_->files.insert({file.inode, file.device, file.generation, place->second}).second) return true;
@@ -280,12 +272,9 @@ clew_bpf_counts Programs::counts() const {
   std::vector<clew_bpf_counts> values(static_cast<size_t>(std::max(libbpf_num_possible_cpus(), 1)));
   if (bpf_map_lookup_elem(bpf_map__fd(state_->skeleton->maps.counts), &zero, values.data()) != 0) return sum;
   for (const clew_bpf_counts& one : values) {
-    sum.samples += one.samples;
     sum.walked += one.walked;
     sum.shipped += one.shipped;
     sum.lost += one.lost;
-    sum.frames += one.frames;
-    sum.cache_misses += one.cache_misses;
     sum.run_ns += one.run_ns;
   }
   return sum;

@@ -29,6 +29,12 @@ unwind::Registers to_registers(std::span<const uint64_t, kUserRegisterCount> val
   return registers;
 }
 
+std::array<uint64_t, kUserRegisterCount> from_registers(std::span<const uint64_t, CLEW_REGISTERS> values) {
+  std::array<uint64_t, kUserRegisterCount> registers;
+  for (size_t i = 0; i < registers.size(); ++i) registers[i] = values[kDwarf[i]];
+  return registers;
+}
+
 const CodeCache::Page& CodeCache::page(const process::Module& module, uint64_t vaddr) {
   const Key key = {&module, vaddr};
   if (const auto found = pages_.find(key); found != pages_.end()) return found->second;

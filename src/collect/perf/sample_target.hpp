@@ -73,7 +73,8 @@ class SampleTarget : public unwind::Target {
 
 /// The stack pointer among perf's registers.
 inline constexpr size_t kStackPointerIndex = 7;
-/// From perf's order of registers to DWARF's.
+/// From perf's order of registers to DWARF's, and back.
 unwind::Registers to_registers(std::span<const uint64_t, kUserRegisterCount> values);
+std::array<uint64_t, kUserRegisterCount> from_registers(std::span<const uint64_t, CLEW_REGISTERS> values);
 
 }  // namespace clew::collect::perf
