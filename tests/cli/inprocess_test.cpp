@@ -40,6 +40,12 @@ uint64_t sampled_ns(
   return sum;
 }
 
+/// Sampled time of the stacks that have these functions one after the other.
+uint64_t time_in(const profile::Profile& profile, const char* part) {
+  return sampled_ns(
+      profile, [&](const auto& sample) { return chain(profile, sample).find(part) != std::string::npos; });
+}
+
 TEST_F(Inprocess, EveryStackReachesItsRootAndAllTimeIsSampled) {
   const std::string program = compile("known", std::string(kSpin) + R"(
 #include <sys/stat.h>
@@ -73,13 +79,10 @@ int main(void) {
   EXPECT_EQ(profile.totals.collector, "inprocess");
   EXPECT_EQ(incomplete(profile), 0u);
   EXPECT_EQ(profile.totals.lost, 0u);
-  const auto time_in = [&](const char* part) {
-    return sampled_ns(
-        profile, [&](const auto& sample) { return chain(profile, sample).find(part) != std::string::npos; });
-  };
-  EXPECT_NEAR(static_cast<double>(time_in("main;outer;middle;leaf;spin")), 300e6, 40e6);
-  EXPECT_NEAR(static_cast<double>(time_in("start_thread;thread;outer;middle;leaf;spin")), 300e6, 40e6);
-  EXPECT_NEAR(static_cast<double>(time_in("main;in_kernel")), 300e6, 40e6);
+  EXPECT_NEAR(static_cast<double>(time_in(profile, "main;outer;middle;leaf;spin")), 300e6, 40e6);
+  EXPECT_NEAR(static_cast<double>(time_in(profile, "start_thread;thread;outer;middle;leaf;spin")), 300e6,
+              40e6);
+  EXPECT_NEAR(static_cast<double>(time_in(profile, "main;in_kernel")), 300e6, 40e6);
   EXPECT_GT(profile.totals.cpu_used_ns, 850'000'000u);
   EXPECT_NEAR(static_cast<double>(sampled_ns(profile)), static_cast<double>(profile.totals.cpu_used_ns),
               60e6);
@@ -250,9 +253,7 @@ TEST_F(Inprocess, TheProgramNoticesNothing) {
   EXPECT_EQ(ran.status, 0) << ran.err;
   const profile::Profile profile = recording();
   EXPECT_GT(sampled_ns(profile), 800'000'000u);
-  const uint64_t blocked = sampled_ns(profile, [&](const auto& sample) {
-    return chain(profile, sample).find("main;all_blocked;spin") != std::string::npos;
-  });
+  const uint64_t blocked = time_in(profile, "main;all_blocked;spin");
   EXPECT_NEAR(static_cast<double>(blocked), 200e6, 40e6);
 }
 
@@ -287,9 +288,7 @@ int main(void) {
   EXPECT_EQ(ran.status, 0) << ran.err;
   const profile::Profile profile = recording();
   EXPECT_EQ(incomplete(profile), 0u);
-  const uint64_t late = sampled_ns(profile, [&](const auto& sample) {
-    return chain(profile, sample).find("destructor") != std::string::npos;
-  });
+  const uint64_t late = time_in(profile, "destructor");
   EXPECT_NEAR(static_cast<double>(late), 100e6, 30e6);
 }
 
@@ -516,9 +515,7 @@ int main(void) {
                                       "-O1 -pthread");
   EXPECT_EQ(record({program}).status, 0);
   const profile::Profile profile = recording();
-  const uint64_t after = sampled_ns(profile, [&](const auto& sample) {
-    return chain(profile, sample).find("main;after;spin") != std::string::npos;
-  });
+  const uint64_t after = time_in(profile, "main;after;spin");
   EXPECT_GT(after, 150'000'000u);  // none, where the ring was left in the middle of a record
 }
 
