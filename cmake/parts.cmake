@@ -1,6 +1,6 @@
 # clew_part(NAME [USES parts...] [LIBS libraries...] [SYSTEM include folders...]): the folder src/NAME as the static library clew_NAME.
-# clew_test_part(NAME [LIBS ...] [SOURCES ...]): tests/NAME/*.cpp (and sources of other tests that it shares) as the
-# program test_NAME, each test known to ctest.
+# clew_test_part(NAME [LIBS ...] [SOURCES ...] [ONE_AT_A_TIME FILTER]): tests/NAME/*.cpp (and sources of other tests that it
+# shares) as the program test_NAME, each test known to ctest; of those that FILTER names no two run at once.
 function(clew_part name)
   cmake_parse_arguments(PART "" "" "USES;LIBS;SYSTEM" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
@@ -19,7 +19,7 @@ function(clew_part name)
 endfunction()
 
 function(clew_test_part name)
-  cmake_parse_arguments(PART "" "" "LIBS;SOURCES" ${ARGN})
+  cmake_parse_arguments(PART "" "ONE_AT_A_TIME" "LIBS;SOURCES" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${name}/*.cpp)
   if(NOT sources)
     return()
@@ -34,5 +34,12 @@ function(clew_test_part name)
   if(CLEW_SANITIZE)
     set(prefix asan.)
   endif()
-  gtest_discover_tests(test_${name} TEST_PREFIX "${prefix}" DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+  set(filter "*")
+  if(PART_ONE_AT_A_TIME)
+    set(filter "-${PART_ONE_AT_A_TIME}")
+    gtest_discover_tests(test_${name} TEST_PREFIX "${prefix}" TEST_FILTER "${PART_ONE_AT_A_TIME}" TEST_LIST ${name}_alone
+      DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300 RESOURCE_LOCK ${name})
+  endif()
+  gtest_discover_tests(test_${name} TEST_PREFIX "${prefix}" TEST_FILTER "${filter}" DISCOVERY_TIMEOUT 60
+    PROPERTIES TIMEOUT 300)
 endfunction()
