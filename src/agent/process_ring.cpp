@@ -122,6 +122,7 @@ RingHeader* open_ring(bool& never) {
   auto* header = new (mapped) RingHeader{};
   header->pid = pid;
   header->bytes = ring_bytes;
+  header->opened_ns = monotonic_ns();
   std::atomic_ref(header->magic).store(kRingMagic, std::memory_order_release);
   return header;
 }

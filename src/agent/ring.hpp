@@ -28,6 +28,8 @@ struct RingHeader {
   uint32_t pid;
   uint32_t reserved;
   uint64_t bytes;  // of data, a power of two
+  uint64_t
+      opened_ns;  // CLOCK_MONOTONIC: of two rings of a process the later one is that of its present program
   alignas(64) std::atomic<uint64_t> head;
   alignas(64) std::atomic<uint64_t> tail;
   std::atomic<uint32_t> stop;                 // by the recorder: sample no longer

@@ -6,13 +6,18 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
 #include <random>
+#include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "agent/ring.hpp"
+#include "collect/inprocess/session.hpp"
 
 namespace clew::collect::inprocess {
 namespace {
@@ -236,6 +241,53 @@ TEST_F(AgentRing, AnyBytesAtAllDoNoHarm) {
   }
   EXPECT_GT(drained, 0u);
   EXPECT_GT(samples_, 1000u);
+}
+
+TEST(InprocessSession, TheLaterRingOfAProcessIsThatOfItsProgramInWhateverOrderTheyAreSeen) {
+  std::mutex mutex;
+  std::set<uint64_t> seen;
+  auto session = Session::start(999, [&](const Trace& trace) {
+    const std::lock_guard lock(mutex);
+    seen.insert(trace.time_ns);
+  });
+  if (!session) GTEST_SKIP() << session.error();  // a sanitizer's build has no agent
+  const std::string config = (*session)->environment().back().second;
+  const std::string directory = config.substr(0, config.find(':'));
+  // Two programs of this process, which lives: seen in one look, in both orders of their making.
+  for (const bool later_first : {false, true}) {
+    const uint64_t time_ns = later_first ? 200 : 100;
+    const auto make = [&](const std::string& name, uint64_t opened_ns) {
+      const process::UniqueFd file(open((directory + "/" + name).c_str(), O_RDWR | O_CREAT | O_EXCL, 0600));
+      const auto put = [&](uint64_t offset, const auto& value) {
+        ASSERT_EQ(pwrite(file.get(), &value, sizeof value, static_cast<off_t>(offset)),
+                  ssize_t{sizeof value});
+      };
+      ASSERT_EQ(ftruncate(file.get(), agent::kRingPage + kBytes), 0);
+      put(offsetof(RingHeader, pid), static_cast<uint32_t>(getpid()));
+      put(offsetof(RingHeader, bytes), kBytes);
+      put(offsetof(RingHeader, opened_ns), opened_ns);
+      put(agent::kRingPage + offsetof(SampleRecord, time_ns), opened_ns);
+      put(agent::kRingPage + offsetof(SampleRecord, periods), uint32_t{1});
+      put(agent::kRingPage, static_cast<uint32_t>(sizeof(SampleRecord)));
+      put(agent::kRingPage + 4, static_cast<uint32_t>(RecordKind::kSample));
+      put(offsetof(RingHeader, head), uint64_t{sizeof(SampleRecord)});
+      put(offsetof(RingHeader, magic), agent::kRingMagic);
+    };
+    const std::string prefix = std::to_string(time_ns);
+    const std::string first = prefix + (later_first ? "-later" : "-earlier"),
+                      second = prefix + (later_first ? "-earlier" : "-later");
+    const auto opened = [&](const std::string& name) { return time_ns + name.ends_with("later"); };
+    make(first, opened(first));
+    make(second, opened(second));
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    // Only the earlier one was taken away, and what both held has arrived.
+    EXPECT_FALSE(std::filesystem::exists(directory + "/" + prefix + "-earlier"));
+    EXPECT_TRUE(std::filesystem::exists(directory + "/" + prefix + "-later"));
+    const std::lock_guard lock(mutex);
+    EXPECT_TRUE(seen.contains(time_ns));
+    EXPECT_TRUE(seen.contains(time_ns + 1));
+  }
+  (*session)->stop();
 }
 
 }  // namespace

@@ -88,16 +88,17 @@ Result<RingReader> RingReader::open(int directory, const std::string& name) {
       openat(directory, name.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY));
   struct stat status = {};
   if (!fd || fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) return Error{"not a ring"};
-  uint64_t magic = 0, bytes = 0;
+  uint64_t magic = 0, bytes = 0, opened_ns = 0;
   uint32_t pid = 0;
   if (!read_at(fd.get(), offsetof(RingHeader, magic), magic) || magic != agent::kRingMagic ||
       !read_at(fd.get(), offsetof(RingHeader, pid), pid) ||
-      !read_at(fd.get(), offsetof(RingHeader, bytes), bytes)) {
+      !read_at(fd.get(), offsetof(RingHeader, bytes), bytes) ||
+      !read_at(fd.get(), offsetof(RingHeader, opened_ns), opened_ns)) {
     return Error{"not a ring yet"};
   }
   if (!std::has_single_bit(bytes) || bytes < 4096 || bytes > kMostBytes || pid == 0 || pid > INT32_MAX)
     return Error{"not a ring"};
-  return RingReader(std::move(fd), static_cast<pid_t>(pid), bytes);
+  return RingReader(std::move(fd), static_cast<pid_t>(pid), bytes, opened_ns);
 }
 
 bool RingReader::drain(const std::function<void(const RingSample&)>& sample,

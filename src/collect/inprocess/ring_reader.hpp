@@ -32,6 +32,7 @@ class RingReader {
   static Result<RingReader> open(int directory, const std::string& name);
 
   pid_t pid() const { return pid_; }
+  uint64_t opened_ns() const { return opened_ns_; }
 
   /// Delivers what is there, in order, and makes room. False where the ring cannot be read any further.
   bool drain(const std::function<void(const RingSample&)>& sample,
@@ -46,12 +47,13 @@ class RingReader {
   uint64_t malformed() const { return malformed_; }
 
  private:
-  RingReader(process::UniqueFd fd, pid_t pid, uint64_t bytes)
-      : fd_(std::move(fd)), pid_(pid), bytes_(bytes) {}
+  RingReader(process::UniqueFd fd, pid_t pid, uint64_t bytes, uint64_t opened_ns)
+      : fd_(std::move(fd)), pid_(pid), bytes_(bytes), opened_ns_(opened_ns) {}
 
   process::UniqueFd fd_;
   pid_t pid_;
   uint64_t bytes_;
+  uint64_t opened_ns_;
   uint64_t tail_ = 0;
   uint64_t malformed_ = 0;
   std::vector<std::byte> buffer_;

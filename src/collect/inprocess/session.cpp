@@ -162,19 +162,21 @@ void Session::look_for_rings() {
   for (std::string& name : names_in(directory_fd_.get())) {
     if (processes_.contains(name) || processes_.size() >= kMostProcesses) continue;
     auto ring = RingReader::open(directory_fd_.get(), name);
-    if (!ring) continue;
-    // A process that executes another program begins a new one.
-    for (auto& [older, process] : processes_) process.over |= process.ring.pid() == ring->pid();
-    processes_.emplace(std::move(name), Process{.ring = std::move(*ring), .space = {}});
+    if (ring) processes_.emplace(std::move(name), Process{.ring = std::move(*ring), .space = {}});
   }
 }
 
 void Session::drain_all() {
   look_for_rings();
+  // A process that executes another program begins a new ring.
+  std::unordered_map<pid_t, uint64_t> latest;
+  for (const auto& [name, process] : processes_)
+    latest[process.ring.pid()] = std::max(latest[process.ring.pid()], process.ring.opened_ns());
   for (auto next = processes_.begin(); next != processes_.end();) {
     Process& process = next->second;
-    const bool gone = process.over || is_gone(process.ring.pid());  // before the drain: what it wrote is all
-    if (drain(process) && !gone) {
+    // Before the drain: what was written until then is all.
+    const bool over = process.ring.opened_ns() < latest[process.ring.pid()] || is_gone(process.ring.pid());
+    if (drain(process) && !over) {
       ++next;
       continue;
     }
@@ -196,7 +198,6 @@ bool Session::drain(Process& process) {
 }
 
 void Session::deliver(Process& process, const RingSample& sample) {
-  frames_.clear();
   bool unknown = false;
   const auto place = [&] {
     frames_.clear();

@@ -44,7 +44,6 @@ class Session final : public Collector {
     RingReader ring;
     process::AddressSpace space;
     uint64_t refreshed_at_ns = 0;
-    bool over = false;  // it runs another program by now
   };
 
   Session(std::string directory, process::UniqueFd directory_fd, AgentFile agent, uint64_t period_ns,
