@@ -37,6 +37,7 @@ struct Thread {
   bool armed;
   unsigned destructor_rounds;
   unsigned samples;
+  uint32_t first_periods;  // that the first sample stands for
   clew_frame frames[kMostFrames];
 };
 

@@ -47,11 +47,12 @@ extern "C" __attribute__((visibility("hidden"))) void clew_agent_sample(Thread* 
   } else {
     const clew_trace trace = clew_unwind_ucontext(ucontext, thread->frames, kMostFrames);
     write_new_mappings(thread->frames, trace.frames);
-    SampleHead head = {.time_ns = begin_ns,
-                       .tid = static_cast<uint32_t>(thread->tid),
-                       .periods = 1 + static_cast<uint32_t>(info->si_overrun),
-                       .end = trace.end,
-                       .comm = {}};
+    SampleHead head = {
+        .time_ns = begin_ns,
+        .tid = static_cast<uint32_t>(thread->tid),
+        .periods = thread->samples == 1 ? thread->first_periods : 1 + static_cast<uint32_t>(info->si_overrun),
+        .end = trace.end,
+        .comm = {}};
     system_call(SYS_prctl, PR_GET_NAME, reinterpret_cast<long>(head.comm), 0, 0);
     if (!write_sample(head, thread->frames, trace.frames) && recorder_is_gone()) disarm(thread);
   }

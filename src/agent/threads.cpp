@@ -14,6 +14,7 @@
 
 #include "agent/agent.hpp"
 #include "agent/process_ring.hpp"
+#include "process/clock.hpp"
 #include "unwind/local/memory.hpp"
 
 namespace clew::agent {
@@ -44,6 +45,26 @@ void on_thread_exit(void* value) {
   clew_agent_thread = nullptr;
   free_thread(thread);
   system_call(SYS_rt_sigprocmask, SIG_SETMASK, reinterpret_cast<long>(&before), 0, _NSIG / 8);
+}
+
+struct First {
+  uint64_t after_ns;
+  uint32_t periods;  // that the first sample stands for
+};
+/// The kernel looks at timers of CPU time at its tick only. Where a period is no longer than that, the first
+/// tick that finds a thread running takes a sample, which stands for a whole tick: a thread that lives
+/// shorter is found, or not, in proportion to its time. Else the timer begins anywhere in its period.
+First first_expiry() {
+  timespec resolution = {};
+  clock_getres(CLOCK_MONOTONIC_COARSE, &resolution);
+  const auto tick_ns = static_cast<uint64_t>(resolution.tv_nsec);
+  const uint64_t period = config.period_ns;
+  if (period <= tick_ns) return {1, static_cast<uint32_t>((tick_ns + period / 2) / period)};
+  return {1 + (monotonic_ns() * 0x9E3779B97F4A7C15 >> 20) % period, 1};
+}
+
+timespec to_timespec(uint64_t ns) {
+  return {static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
 }
 
 /// The forking thread, in the child: timers are not inherited.
@@ -79,9 +100,11 @@ void arm(Thread* thread) {
   event.sigev_signo = kSampleSignal;
   event.sigev_value.sival_ptr = thread;
   event._sigev_un._tid = thread->tid;
-  const auto period = static_cast<time_t>(config.period_ns);
-  const itimerspec times = {.it_interval = {period / 1'000'000'000, period % 1'000'000'000},
-                            .it_value = {period / 1'000'000'000, period % 1'000'000'000}};
+  const First first = first_expiry();
+  thread->samples = 0;
+  thread->first_periods = first.periods;
+  const itimerspec times = {.it_interval = to_timespec(config.period_ns),
+                            .it_value = to_timespec(first.after_ns)};
   if (system_call(SYS_timer_create, CLOCK_THREAD_CPUTIME_ID, reinterpret_cast<long>(&event),
                   reinterpret_cast<long>(&thread->timer), 0) < 0) {
     bool never = false;  // RLIMIT_SIGPENDING

@@ -292,6 +292,25 @@ int main(void) {
   EXPECT_NEAR(static_cast<double>(late), 100e6, 30e6);
 }
 
+TEST_F(Inprocess, ThreadsShorterThanATickAreSampledInProportionToTheirTime) {
+  const std::string program = compile("short", std::string(kSpin) + R"(
+static void* thread(void* p) { spin(1); return p; }
+int main(void) {
+  for (int i = 0; i < 600; i++) {
+    pthread_t t;
+    pthread_create(&t, 0, thread, 0);
+    pthread_join(t, 0);
+  }
+  return 0;
+}
+)",
+                                      "-O1 -pthread");
+  const Ran ran = record({program});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  // Some 150 ticks meet them, by chance: give or take 12 of 4 ms.
+  EXPECT_NEAR(static_cast<double>(time_in(recording(), "thread;spin")), 600e6, 200e6);
+}
+
 TEST_F(Inprocess, WhereFilesMayNotGrowTheProgramRunsUnsampled) {
   const std::string program =
       compile("limited", std::string(kSpin) + "int main(void) { spin(100); return 5; }");
