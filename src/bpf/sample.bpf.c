@@ -147,6 +147,12 @@ struct scratch {
   uint32_t now; /* the mapping of the last frame */
   struct mapping mapping[kMappings];
   struct window stack;
+  /* Of the walk's frames, for the trace to be confirmed at the next sample. */
+  uint64_t slot;        /* where the next frame's rbp was read; 0: it is its callee's */
+  uint32_t prepared;    /* the frame whose mapping and rule have been looked up, plus 1 */
+  uint32_t simple_from; /* the first frame behind the last step that was no simple one */
+  uint32_t joined;      /* where the walk met the last trace, in its places; kPlaces: nowhere */
+  uint32_t last_from;   /* where it may meet it */
   struct trace trace;
 };
 struct {
@@ -155,6 +161,39 @@ struct {
   __type(key, uint32_t);
   __type(value, struct scratch);
 } scratches SEC(".maps");
+
+/* A frame of a trace and what it was read from: its pc from the word below sp, its rbp from the word at
+ * `slot`. */
+struct place {
+  uint64_t pc; /* as trace.frames has it */
+  uint64_t sp;
+  uint64_t bp;   /* kUnknown where it is not known */
+  uint64_t slot; /* 0: rbp is the callee's */
+};
+enum { kPlaces = 1000, kUnknown = 1 };
+struct fresh_places {
+  struct place place[CLEW_BPF_FRAMES];
+};
+struct {
+  __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+  __uint(max_entries, 1);
+  __type(key, uint32_t);
+  __type(value, struct fresh_places);
+} fresh SEC(".maps"); /* of the walk that is under way, from the sampled frame on */
+/* The last trace that this CPU has sent, its root in the last place. */
+struct last_trace {
+  uint64_t mm, sequence; /* as scratch has them */
+  uint32_t number;       /* counts the traces sent */
+  uint32_t simple_from;  /* the first place from which on there are but simple steps */
+  struct place place[kPlaces];
+  struct place behind[kPlaces]; /* never used: the verifier does not see that a copy ends at the last place */
+};
+struct {
+  __uint(type, BPF_MAP_TYPE_ARRAY); /* not one a CPU, whose values are at most 32 KiB */
+  __uint(max_entries, 1);           /* a CPU, set before loading */
+  __type(key, uint32_t);
+  __type(value, struct last_trace);
+} last_traces SEC(".maps");
 
 struct {
   __uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -244,89 +283,6 @@ static __always_inline uint64_t find_rule(struct scratch* context, struct clew_c
   entry->check = key ^ rule;
   entry->rule = rule;
   return rule;
-}
-
-/* What clew_walk_frame does with nearly every frame, in few instructions, for up to kOften frames: in the
- * mapping of the last frame, a rule from the cache that says CFA = rsp or rbp + n, words in the window. Stops
- * at the first frame that needs more; returns how many it stepped from. */
-enum {
-  kOften = 32,
-  kRspAlone = CLEW_RSP | CLEW_CFA_REG
-                             << 4 /* bits 32..47 of a rule: CFA = rsp + n, rbp as it is, nothing special */
-};
-static __always_inline uint32_t step_often(struct scratch* scratch) {
-  struct clew_walk* walk = &scratch->walk;
-  struct clew_state* state = &walk->state;
-  struct window* window = &scratch->stack;
-  const struct mapping* now = &scratch->mapping[scratch->now % kMappings];
-  const uint64_t start = now->start, length = now->length, bias = now->bias, serial = now->serial;
-  const uint64_t window_base = window->base, last = window->filled - 8;
-  uint64_t pc = state->value[CLEW_RIP], sp = state->value[CLEW_RSP], bp = state->value[CLEW_RBP];
-  uint64_t marks = (uint64_t)(walk->how & 15u) << 56 | (uint64_t)(walk->flags & 15u) << 60;
-  uint64_t back =
-      walk->flags & CLEW_FRAME_EXACT_PC ? 0 : 1; /* a return address belongs to the call before it */
-  uint32_t known = state->known, i;
-  const uint32_t first = scratch->trace.head.kernel_frames + walk->count;
-  uint64_t* out;
-  if (now->module == CLEW_BPF_MODULES || window->filled == 0 || walk->count > CLEW_BPF_FRAMES - kOften)
-    return 0;
-  if (first > CLEW_BPF_KERNEL_FRAMES + CLEW_BPF_FRAMES - kOften) return 0;
-  out = &scratch->trace.frames[first];
-  for (i = 0; i < kOften; i++) {
-    const uint64_t vaddr = pc - back - bias;
-    const struct cached_rule* entry = cache_of(serial, vaddr);
-    const uint64_t rule = entry->rule;
-    uint64_t cfa = sp, offset;
-    if ((entry->check ^ rule) != key_of(serial, vaddr) || pc - start >= length) break;
-    if ((rule >> 32 & 0xffff) == kRspAlone) {
-      cfa += (uint64_t)(int64_t)clew_rule_offset(rule);
-    } else {
-      const uint32_t saved_bp = clew_rule_bp(rule);
-      if (!clew_rule_simple(rule)) break;
-      if (clew_rule_register(rule) == CLEW_RBP) {
-        if (!(known & 1u << CLEW_RBP)) break;
-        cfa = bp;
-      }
-      cfa += (uint64_t)(int64_t)clew_rule_offset(rule);
-      offset = cfa - 8 - window_base;
-      if (cfa <= sp || offset > last) break; /* before anything is changed */
-      if (saved_bp) {
-        offset = cfa - 8ull * saved_bp - window_base;
-        if (offset > last) break;
-        bp = word_at(window, offset);
-        known |= 1u << CLEW_RBP;
-      }
-    }
-    offset = cfa - 8 - window_base;
-    if (cfa <= sp || offset > last) break;
-    out[i] = (pc & 0x00ffffffffffffffull) | marks;
-    pc = word_at(window, offset);
-    sp = cfa;
-    back = 1;
-    marks = (uint64_t)CLEW_HOW_TABLE << 56;
-  }
-  if (i == 0) return 0;
-  walk->count += i;
-  walk->how = CLEW_HOW_TABLE;
-  walk->flags = 0;
-  state->value[CLEW_RIP] = pc;
-  state->value[CLEW_RSP] = sp;
-  state->value[CLEW_RBP] = bp;
-  state->known = (known & 1u << CLEW_RBP) | 1u << CLEW_RSP | 1u << CLEW_RIP;
-  return i;
-}
-
-struct walk_reference {
-  struct clew_walk* walk;
-};
-static long walk_frame(uint32_t index, void* argument) {
-  struct clew_walk* walk = ((struct walk_reference*)argument)->walk;
-  if (step_often((struct scratch*)walk) == kOften) return 0;
-  return clew_walk_frame(index, walk);
-}
-static __always_inline void walk_loop(uint32_t limit, struct clew_walk* walk) {
-  struct walk_reference reference = {walk};
-  bpf_loop(limit, walk_frame, &reference, 0);
 }
 
 /* ---- Which module an address lies in ---- */
@@ -454,6 +410,283 @@ static __always_inline void keep_mappings(struct scratch* scratch, const struct 
   scratch->mm = (uint64_t)mm;
   scratch->sequence = sequence;
   for (i = 0; i < kMappings; i++) scratch->mapping[i].start = scratch->mapping[i].length = 0;
+}
+
+/* ---- The walk ---- */
+
+/* What clew_walk_frame does with nearly every frame, in few instructions, for up to kOften frames: in the
+ * mapping of the last frame, a rule from the cache that says CFA = rsp or rbp + n, words in the window. Stops
+ * at the first frame that needs more; returns how many it stepped from. */
+enum {
+  kOften = 8,
+  kRspAlone = CLEW_RSP | CLEW_CFA_REG
+                             << 4 /* bits 32..47 of a rule: CFA = rsp + n, rbp as it is, nothing special */
+};
+static __always_inline uint32_t step_often(struct scratch* scratch, struct fresh_places* places) {
+  struct clew_walk* walk = &scratch->walk;
+  struct clew_state* state = &walk->state;
+  struct window* window = &scratch->stack;
+  const struct mapping* now = &scratch->mapping[scratch->now % kMappings];
+  const uint64_t start = now->start, length = now->length, bias = now->bias, serial = now->serial;
+  const uint64_t window_base = window->base, last = window->filled - 8;
+  uint64_t pc = state->value[CLEW_RIP], sp = state->value[CLEW_RSP], slot = scratch->slot;
+  uint64_t bp = clew_known(state, CLEW_RBP) ? state->value[CLEW_RBP] : kUnknown;
+  uint64_t marks = (uint64_t)(walk->how & 15u) << 56 | (uint64_t)(walk->flags & 15u) << 60;
+  uint64_t back =
+      walk->flags & CLEW_FRAME_EXACT_PC ? 0 : 1; /* a return address belongs to the call before it */
+  uint32_t known = state->known, i;
+  const uint32_t count = walk->count, first = scratch->trace.head.kernel_frames + count;
+  uint64_t* out;
+  struct place* place;
+  if (now->module == CLEW_BPF_MODULES || window->filled == 0 || count > CLEW_BPF_FRAMES - kOften) return 0;
+  if (first > CLEW_BPF_KERNEL_FRAMES + CLEW_BPF_FRAMES - kOften) return 0;
+  out = &scratch->trace.frames[first];
+  place = &places->place[count];
+  for (i = 0; i < kOften; i++) {
+    const uint64_t vaddr = pc - back - bias;
+    const struct cached_rule* entry = cache_of(serial, vaddr);
+    const uint64_t rule = entry->rule, from = slot, callee_bp = bp;
+    uint64_t cfa = sp, offset;
+    if ((entry->check ^ rule) != key_of(serial, vaddr) || pc - start >= length) break;
+    if ((rule >> 32 & 0xffff) == kRspAlone) {
+      cfa += (uint64_t)(int64_t)clew_rule_offset(rule);
+      slot = 0;
+    } else {
+      const uint32_t saved_bp = clew_rule_bp(rule);
+      if (!clew_rule_simple(rule)) break;
+      if (clew_rule_register(rule) == CLEW_RBP) {
+        if (!(known & 1u << CLEW_RBP)) break;
+        cfa = bp;
+      }
+      cfa += (uint64_t)(int64_t)clew_rule_offset(rule);
+      offset = cfa - 8 - window_base;
+      if (cfa <= sp || offset > last) break; /* before anything is changed */
+      slot = 0;
+      if (saved_bp) {
+        slot = cfa - 8ull * saved_bp;
+        offset = slot - window_base;
+        if (slot < sp || offset > last) {
+          slot = from;
+          break;
+        }
+        bp = word_at(window, offset);
+        known |= 1u << CLEW_RBP;
+      }
+    }
+    offset = cfa - 8 - window_base;
+    if (cfa <= sp || offset > last) {
+      slot = from;
+      break;
+    }
+    out[i] = place[i].pc = (pc & 0x00ffffffffffffffull) | marks;
+    place[i].sp = sp;
+    place[i].bp = callee_bp;
+    place[i].slot = from;
+    pc = word_at(window, offset);
+    sp = cfa;
+    back = 1;
+    marks = (uint64_t)CLEW_HOW_TABLE << 56;
+  }
+  if (i == 0) return 0;
+  walk->count += i;
+  walk->how = CLEW_HOW_TABLE;
+  walk->flags = 0;
+  state->value[CLEW_RIP] = pc;
+  state->value[CLEW_RSP] = sp;
+  state->value[CLEW_RBP] = bp;
+  state->known = (known & 1u << CLEW_RBP) | 1u << CLEW_RSP | 1u << CLEW_RIP;
+  scratch->slot = slot;
+  return i;
+}
+
+/* Has all at hand that step_often needs for the next frame: its mapping, its rule, the stack up to its
+ * caller. */
+__noinline int clew_bpf_prepare(struct scratch* scratch) {
+  struct clew_code code = {0, 0};
+  const struct clew_state* state;
+  uint64_t pc, rule, cfa, word;
+  if (!scratch) return 0;
+  state = &scratch->walk.state;
+  pc = state->value[CLEW_RIP];
+  if (find(scratch, pc, &code) != CLEW_CONTINUE) return 0;
+  rule = find_rule(scratch, &code, pc - (scratch->walk.flags & CLEW_FRAME_EXACT_PC ? 0 : 1));
+  if (!clew_rule_simple(rule)) return 0;
+  cfa = state->value[clew_rule_register(rule) == CLEW_RSP ? CLEW_RSP : CLEW_RBP] +
+        (uint64_t)(int64_t)clew_rule_offset(rule);
+  return read_word(scratch, state->value[CLEW_RSP], &word) && read_word(scratch, cfa - 8, &word);
+}
+
+/* ---- The last trace again ----
+ *
+ * Stacks barely change from one sample of a thread to its next. Once the walk comes to a frame that the last
+ * trace had, with the same pc, stack pointer and frame pointer, every further frame is the same as long as
+ * the words are that it was read from, and nothing was mapped meanwhile: independent loads, no rules. And
+ * only what is new is sent. */
+
+/* The place of the last trace with this stack pointer, if any: places above `from` lie in its order. */
+static __always_inline uint32_t place_at(const struct last_trace* last, uint32_t from, uint64_t sp) {
+  uint32_t at = from, size = kPlaces - from, i;
+  for (i = 0; i < 10; i++) {
+    const uint32_t half = size / 2, middle = at + half;
+    if (middle >= kPlaces) return kPlaces;
+    if (last->place[middle].sp < sp) {
+      at = middle + 1;
+      size -= half + 1;
+    } else {
+      size = half;
+    }
+  }
+  return at;
+}
+
+/* How many places are confirmed at a time; kPlaces is a multiple. */
+enum { kConfirmed = 20 };
+struct confirmation {
+  struct scratch* scratch;
+  const struct last_trace* last;
+  uint32_t at;
+  bool same;
+};
+static long confirm_some(uint32_t index, void* argument) {
+  struct confirmation* confirmation = argument;
+  struct scratch* scratch = confirmation->scratch;
+  struct window* window = &scratch->stack;
+  const uint32_t at = confirmation->at;
+  const struct place* place;
+  uint64_t differs = 0, word, lowest, base;
+  uint32_t count, i;
+  (void)index;
+  if (at >= kPlaces) return 1;
+  count = kPlaces - at < kConfirmed ? kPlaces - at : kConfirmed;
+  confirmation->at = at + count;
+  place = &confirmation->last->place[at];
+  /* All words lie between the first and the last, and mostly in the window. */
+  lowest = place->slot ? place->slot : place->sp - 8;
+  if (!read_word(scratch, lowest, &word) ||
+      !read_word(scratch, confirmation->last->place[at + count - 1].sp - 8, &word))
+    differs = 1;
+  base = window->base;
+  if (lowest - base < window->filled) {
+    for (i = 0; i < kConfirmed; i++) {
+      if (i >= count) break;
+      differs |= word_at(window, place[i].sp - 8 - base) ^ (place[i].pc & 0x00ffffffffffffffull);
+      if (place[i].slot) differs |= word_at(window, place[i].slot - base) ^ place[i].bp;
+    }
+  } else {
+    for (i = 0; i < kConfirmed; i++) {
+      if (i >= count) break;
+      if (!read_word(scratch, place[i].sp - 8, &word)) differs = 1;
+      differs |= word ^ (place[i].pc & 0x00ffffffffffffffull);
+      if (!place[i].slot) continue;
+      if (!read_word(scratch, place[i].slot, &word)) differs = 1;
+      differs |= word ^ place[i].bp;
+    }
+  }
+  if (differs) confirmation->same = false;
+  return differs != 0;
+}
+
+/* Whether the walk has come to the last trace and may end here. */
+__noinline int clew_bpf_join(struct scratch* scratch, const struct last_trace* last) {
+  struct confirmation confirmation = {scratch, last, 0, true};
+  const struct clew_walk* walk;
+  uint32_t at;
+  uint64_t pc;
+  if (!scratch || !last) return 0;
+  walk = &scratch->walk;
+  if (scratch->last_from >= kPlaces || walk->how != CLEW_HOW_TABLE || walk->flags != 0) return 0;
+  at = place_at(last, scratch->last_from, walk->state.value[CLEW_RSP]);
+  if (at >= kPlaces) return 0;
+  pc = (walk->state.value[CLEW_RIP] & 0x00ffffffffffffffull) | (uint64_t)CLEW_HOW_TABLE << 56;
+  if (last->place[at].sp != walk->state.value[CLEW_RSP] || last->place[at].pc != pc) return 0;
+  if (last->place[at].bp != (clew_known(&walk->state, CLEW_RBP) ? walk->state.value[CLEW_RBP] : kUnknown))
+    return 0;
+  confirmation.at = at + 1;
+  bpf_loop(kPlaces / kConfirmed + 1, confirm_some, &confirmation, 0);
+  if (!confirmation.same) {
+    scratch->last_from = kPlaces; /* the rest is to be walked */
+    return 0;
+  }
+  scratch->joined = at;
+  return 1;
+}
+
+struct walk_reference {
+  struct clew_walk* walk;
+  struct fresh_places* places;
+  const struct last_trace* last;
+};
+static long walk_frame(uint32_t index, void* argument) {
+  const struct walk_reference* reference = argument;
+  struct clew_walk* walk = reference->walk;
+  struct scratch* scratch = (struct scratch*)walk;
+  /* Ever more rarely, the deeper it is. */
+  if ((index & (index - 1)) == 0 && scratch->last_from < kPlaces && clew_bpf_join(scratch, reference->last)) {
+    walk->end = CLEW_END_ROOT;
+    return 1;
+  }
+  if (step_often(scratch, reference->places) == kOften) return 0;
+  if (scratch->prepared != walk->count + 1) {
+    scratch->prepared = walk->count + 1;
+    if (clew_bpf_prepare(scratch)) return 0;
+  }
+  if (walk->count < CLEW_BPF_FRAMES) {
+    struct place* place = &reference->places->place[walk->count];
+    place->pc = (walk->state.value[CLEW_RIP] & 0x00ffffffffffffffull) | (uint64_t)(walk->how & 15u) << 56 |
+                (uint64_t)(walk->flags & 15u) << 60;
+    place->sp = walk->state.value[CLEW_RSP];
+    place->bp = clew_known(&walk->state, CLEW_RBP) ? walk->state.value[CLEW_RBP] : kUnknown;
+    place->slot = scratch->slot;
+  }
+  if (clew_walk_frame(index, walk)) return 1;
+  scratch->simple_from = walk->count;
+  scratch->slot = 0;
+  return 0;
+}
+static __always_inline void walk_loop(uint32_t limit, struct clew_walk* walk) {
+  uint32_t zero = 0, cpu = bpf_get_smp_processor_id();
+  struct scratch* scratch = (struct scratch*)walk;
+  struct last_trace* last = bpf_map_lookup_elem(&last_traces, &cpu);
+  struct walk_reference reference = {walk, bpf_map_lookup_elem(&fresh, &zero), last};
+  if (!last || !reference.places) return;
+  scratch->slot = 0;
+  scratch->prepared = 0;
+  scratch->simple_from = 0;
+  scratch->joined = kPlaces;
+  scratch->last_from = kPlaces;
+  if (last->mm == scratch->mm && last->sequence == scratch->sequence && (scratch->sequence & 1) == 0)
+    scratch->last_from = last->simple_from;
+  bpf_loop(2 * limit, walk_frame, &reference, 0); /* a frame whose rule is looked up first takes two turns */
+}
+
+/* Sends a trace that reaches the root: the frames before it met the last one, which it becomes. */
+static __always_inline void send_walked(struct scratch* scratch, struct clew_bpf_counts* own) {
+  uint32_t zero = 0, cpu = bpf_get_smp_processor_id(), count = scratch->walk.count, joined = scratch->joined;
+  struct last_trace* last = bpf_map_lookup_elem(&last_traces, &cpu);
+  struct fresh_places* places = bpf_map_lookup_elem(&fresh, &zero);
+  struct trace* trace = &scratch->trace;
+  uint64_t size;
+  if (!last || !places) return;
+  trace->head.state = CLEW_BPF_WALKED;
+  trace->head.reserved = bpf_ktime_get_ns() - trace->head.time_ns;
+  trace->head.user_frames = count;
+  trace->head.shared_frames = kPlaces - joined;
+  trace->head.cpu = cpu;
+  trace->head.number = ++last->number;
+  last->simple_from = kPlaces;
+  size = sizeof trace->head + (uint64_t)(trace->head.kernel_frames + count) * 8;
+  if (size > sizeof *trace) size = sizeof *trace;
+  if (bpf_ringbuf_output(&ring, trace, size, BPF_RB_NO_WAKEUP) != 0) {
+    own->lost++;
+    return; /* and the next is sent whole */
+  }
+  if (joined > kPlaces || count > joined) return; /* deeper than is kept */
+  joined -= count;
+  if (joined >= kPlaces || count > kPlaces) return;
+  bpf_probe_read_kernel(&last->place[joined], count * sizeof(struct place), places->place);
+  last->mm = scratch->mm;
+  last->sequence = scratch->sequence;
+  last->simple_from = joined + scratch->simple_from;
 }
 
 /* ---- The sample ---- */
@@ -613,11 +846,12 @@ int clew_sample(struct bpf_perf_event_data* event) {
       own->run_ns += bpf_ktime_get_ns() - begin;
       return 0;
     }
-    trace->head.state = CLEW_BPF_WALKED;
-    trace->head.user_frames = scratch->walk.count;
     own->walked++;
+    send_walked(scratch, own);
+    own->run_ns += bpf_ktime_get_ns() - begin;
+    return 0;
   }
-  uint64_t size = sizeof trace->head + (uint64_t)(trace->head.kernel_frames + trace->head.user_frames) * 8;
+  uint64_t size = sizeof trace->head + (uint64_t)trace->head.kernel_frames * 8;
   if (size > sizeof *trace) size = sizeof *trace;
   if (bpf_ringbuf_output(&ring, trace, size, BPF_RB_NO_WAKEUP) != 0) own->lost++;
   own->run_ns += bpf_ktime_get_ns() - begin;

@@ -43,16 +43,21 @@ enum clew_bpf_state {
 };
 
 /* The head of a record: then the kernel's addresses, innermost first, then by `state` the user frames (pc,
- * with enum clew_how and flags in its upper byte) or the stack's bytes from the stack pointer on. */
+ * with enum clew_how and flags in its upper byte) or the stack's bytes from the stack pointer on. Of a walked
+ * trace only the frames are here that the CPU's last walked one did not have. */
 struct clew_bpf_sample {
   uint64_t time_ns; /* CLOCK_MONOTONIC */
   uint32_t pid, tid;
   uint32_t state;
   uint32_t kernel_frames;
   uint32_t user_frames;
-  uint32_t stack_asked;               /* bytes of stack to ship */
-  uint32_t stack_bytes;               /* that are here */
-  uint32_t in_kernel;                 /* the sample is of kernel code */
+  uint32_t shared_frames; /* the outermost ones of the CPU's last walked trace that follow them */
+  uint32_t cpu;           /* of a walked trace */
+  uint32_t number;        /* of a walked trace, on its CPU */
+  uint32_t stack_asked;   /* bytes of stack to ship */
+  uint32_t stack_bytes;   /* that are here */
+  uint32_t in_kernel;     /* the sample is of kernel code */
+  uint32_t reserved;
   uint64_t registers[CLEW_REGISTERS]; /* by DWARF number, the user's */
   struct clew_bpf_file missing;       /* a file without a table that the walk has met; all 0: none */
   uint64_t missing_pc;                /* the address in it */

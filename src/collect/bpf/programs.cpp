@@ -17,6 +17,7 @@
 #include <map>
 #include <set>
 #include <span>
+#include <unordered_map>
 
 #include "clew_sample.skel.h"
 #include "collect/perf/perf_event.hpp"
@@ -71,6 +72,13 @@ struct Programs::State {
   std::map<std::shared_ptr<const table::Table>, uint32_t> loaded;
   std::set<std::array<uint64_t, 4>> files;  // that the programs know: inode, device, generation, module
 
+  /// The last walked trace of a CPU: its frames as they were sent, from the root on.
+  struct LastTrace {
+    uint32_t number = 0;
+    std::vector<uint64_t> frames;
+  };
+  std::unordered_map<uint32_t, LastTrace> last;
+
   // While a drain is under way.
   perf::Round* round = nullptr;
   size_t room = 0;
@@ -83,7 +91,26 @@ struct Programs::State {
     if (skeleton != nullptr) clew_sample__destroy(skeleton);
   }
   int take(const void* data, size_t size);
+  bool complete_trace(const clew_bpf_sample& head, std::span<const std::byte> frames);
 };
+
+/// Makes last[head.cpu] this trace; false where what it shares with the one before is not known.
+bool Programs::State::complete_trace(const clew_bpf_sample& head, std::span<const std::byte> frames) {
+  LastTrace& trace = last[head.cpu];
+  const bool follows = head.number == trace.number + 1 && head.shared_frames <= trace.frames.size();
+  trace.number = head.number;
+  if (head.shared_frames != 0 && !follows) {
+    trace.frames.clear();
+    return false;
+  }
+  trace.frames.resize(head.shared_frames);
+  for (size_t i = frames.size() / 8; i-- > 0;) {
+    uint64_t frame = 0;
+    std::memcpy(&frame, frames.data() + i * sizeof frame, sizeof frame);
+    trace.frames.push_back(frame);
+  }
+  return true;
+}
 
 /// One record of the ring.
 int Programs::State::take(const void* data, size_t size) {
@@ -95,12 +122,27 @@ int Programs::State::take(const void* data, size_t size) {
   std::memcpy(&head, data, sizeof head);
   const auto* behind = static_cast<const std::byte*>(data) + sizeof head;
   const size_t rest = size - sizeof head;
-  if (round->bytes.size() + size + 64 > room) {
-    result.dropped = true;
+  if (head.state == CLEW_BPF_WALKED) {
+    const size_t kernel_bytes = size_t{head.kernel_frames} * 8, user_bytes = size_t{head.user_frames} * 8;
+    if (rest < kernel_bytes + user_bytes ||
+        !complete_trace(head, bytes_of(behind + kernel_bytes, user_bytes))) {
+      result.malformed = true;
+      return 0;
+    }
+    const std::vector<uint64_t>& frames = last[head.cpu].frames;
+    head.user_frames = static_cast<uint32_t>(frames.size());
+    if (round->bytes.size() + sizeof head + kernel_bytes + frames.size() * 8 > room) {
+      result.dropped = true;
+      return 0;
+    }
+    const std::vector<uint64_t> outwards(frames.rbegin(), frames.rend());
+    append(*round, perf::kWalkedSample, 0, head.time_ns,
+           {bytes_of(&head, sizeof head), bytes_of(behind, kernel_bytes),
+            bytes_of(outwards.data(), outwards.size() * 8)});
     return 0;
   }
-  if (head.state == CLEW_BPF_WALKED) {
-    append(*round, perf::kWalkedSample, 0, head.time_ns, {bytes_of(data, size)});
+  if (round->bytes.size() + size + 64 > room) {
+    result.dropped = true;
     return 0;
   }
   perf::SampleHead sample = {};
@@ -152,6 +194,8 @@ Result<std::unique_ptr<Programs>> Programs::load(bool all_processes) {
   state->skeleton = clew_sample__open();
   if (state->skeleton == nullptr) return Error{why_not(errno)};
   state->skeleton->rodata->all_processes = all_processes;
+  bpf_map__set_max_entries(state->skeleton->maps.last_traces,
+                           static_cast<uint32_t>(std::max(libbpf_num_possible_cpus(), 1)));
   if (const int error = clew_sample__load(state->skeleton); error != 0) return Error{why_not(-error)};
   state->ring = ring_buffer__new(
       bpf_map__fd(state->skeleton->maps.ring),
