@@ -15,6 +15,7 @@
 
 #include "agent/agent.hpp"
 #include "process/clock.hpp"
+#include "unwind/local/mappings.hpp"
 #include "unwind/local/memory.hpp"
 #include "unwind/local/modules.hpp"
 
@@ -159,63 +160,21 @@ void write_mapping(RingHeader& ring, const char* line, size_t length) {
   record->size.store(static_cast<uint32_t>(size), std::memory_order_release);
 }
 
-/// A number in hexadecimal, and where it ends.
-const char* parse_hex(const char* at, const char* end, uintptr_t& value) {
-  value = 0;
-  for (; at < end; ++at) {
-    const char c = *at;
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-    if (digit < 0) break;
-    value = value << 4 | static_cast<uintptr_t>(digit);
-  }
-  return at;
-}
-
 uint64_t contents_of(uintptr_t address) {
   unwind::local::Module module;
   return unwind::local::find_module(address, module) && !module.permanent ? module.contents : 0;
 }
 
-/// One line of maps: START-END rwxp ...
-void use_line(RingHeader& ring, ToldList& list, const char* line, const char* end) {
-  uintptr_t start = 0, stop = 0;
-  const char* at = parse_hex(line, end, start);
-  if (at == end || *at != '-') return;
-  at = parse_hex(at + 1, end, stop);
-  if (end - at < 5 || at[3] != 'x') return;
-  write_mapping(ring, line, static_cast<size_t>(end - line));
-  if (list.count < kMostMappings) list.mappings[list.count++] = {start, stop, contents_of(start)};
-}
-
 void read_mappings(RingHeader& ring, ToldList& list) {
   list.count = 0;
-  const long fd =
-      system_call(SYS_openat, AT_FDCWD, reinterpret_cast<long>("/proc/self/maps"), O_RDONLY | O_CLOEXEC, 0);
-  if (fd < 0) return;
-  char buffer[2 * kMostPath] = {};
-  size_t held = 0;
-  bool skipping = false;  // the rest of a line that is too long to be one
-  for (;;) {
-    const long got = system_call(SYS_read, fd, reinterpret_cast<long>(buffer + held),
-                                 static_cast<long>(sizeof buffer - held), 0);
-    if (got <= 0) break;
-    held += static_cast<size_t>(got);
-    const char* from = buffer;
-    const char* end = buffer + held;
-    while (const void* newline = std::memchr(from, '\n', static_cast<size_t>(end - from))) {
-      const auto* line_end = static_cast<const char*>(newline);
-      if (!skipping) use_line(ring, list, from, line_end);
-      skipping = false;
-      from = line_end + 1;
-    }
-    held = static_cast<size_t>(end - from);
-    if (held == sizeof buffer) {
-      skipping = true;
-      held = 0;
-    }
-    std::memmove(buffer, from, held);
-  }
-  system_call(SYS_close, fd, 0, 0, 0);
+  char buffer[2 * kMostPath];
+  unwind::local::read_maps(buffer, [&](const char* line, const char* end, bool whole) {
+    unwind::local::Mapping mapping;
+    if (!whole || !unwind::local::parse_maps_line(line, end, mapping) || !mapping.executable) return;
+    write_mapping(ring, line, static_cast<size_t>(end - line));
+    if (list.count < kMostMappings)
+      list.mappings[list.count++] = {mapping.start, mapping.end, contents_of(mapping.start)};
+  });
 }
 
 enum class Known { kAll, kNotAll, kChanged };

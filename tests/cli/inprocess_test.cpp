@@ -292,6 +292,33 @@ int main(void) {
   EXPECT_NEAR(static_cast<double>(late), 100e6, 30e6);
 }
 
+TEST_F(Inprocess, GeneratedCodeIsWalkedThrough) {
+  const std::string program = compile("jit", std::string(kSpin) + R"(
+#include <sys/mman.h>
+__attribute__((noinline)) void leaf(void) { spin(300); sink++; }
+/* push %rbp; mov %rsp, %rbp; call *%rdi; 1000 nop; pop %rbp; ret */
+static const unsigned char begin[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7}, end[] = {0x5d, 0xc3};
+__attribute__((noinline)) void make_and_call(void) {
+  unsigned char* code = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  memset(code, 0x90, 4096);
+  memcpy(code, begin, sizeof begin);
+  memcpy(code + 1000, end, sizeof end);
+  mprotect(code, 4096, PROT_READ | PROT_EXEC);
+  ((void (*)(void (*)(void)))code)(leaf);
+  sink++;
+}
+int main(void) { make_and_call(); return 0; }
+)",
+                                      "-O1");
+  const Ran ran = record({program});
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  const profile::Profile profile = recording();
+  EXPECT_EQ(incomplete(profile), 0u) << ran.err;
+  // Nobody knows a name of the generated frame; what is around it is whole.
+  const uint64_t through = time_in(profile, "main;make_and_call;leaf;spin");
+  EXPECT_NEAR(static_cast<double>(through), 300e6, 40e6);
+}
+
 TEST_F(Inprocess, ThreadsShorterThanATickAreSampledInProportionToTheirTime) {
   const std::string program = compile("short", std::string(kSpin) + R"(
 static void* thread(void* p) { spin(1); return p; }

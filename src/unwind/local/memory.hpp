@@ -35,12 +35,13 @@ inline bool can_read(uintptr_t address) {
          kFault;
 }
 
-/// Copies memory that may not be there, or may go away meanwhile. Two system calls.
+/// Copies memory that may not be there, or may go away meanwhile. Two system calls. The memory is the calling
+/// thread's: its process's number is the first thread's, which has none once it has ended.
 inline bool copy_memory(uintptr_t address, void* out, size_t size) {
   const iovec local{out, size};
   const iovec remote{reinterpret_cast<void*>(address), size};
-  const long pid = system_call(SYS_getpid, 0, 0, 0, 0);
-  return system_call(SYS_process_vm_readv, pid, reinterpret_cast<long>(&local), 1,
+  const long tid = system_call(SYS_gettid, 0, 0, 0, 0);
+  return system_call(SYS_process_vm_readv, tid, reinterpret_cast<long>(&local), 1,
                      reinterpret_cast<long>(&remote), 1, 0) == static_cast<long>(size);
 }
 

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "core/table.h"
+#include "unwind/local/mappings.hpp"
 #include "unwind/local/memory.hpp"
 
 #ifdef CLEW_WITHOUT_FIND_OBJECT  // as with an older glibc, for tests
@@ -329,6 +330,16 @@ bool find_module(uintptr_t address, Module& module) {
     module.salt ^= module.salt >> 31;
   }
   module.salt &= ~uint64_t{15};  // neighbours stay neighbours, see RuleCache
+  return true;
+}
+
+bool find_mapped(uintptr_t address, Module& module) {
+  Mapping mapping;
+  if (!find_mapping(address, mapping)) return false;
+  module = {};
+  module.start = mapping.start;
+  module.end = mapping.end;
+  if (mapping.executable) module.text[0] = {mapping.start, mapping.end};
   return true;
 }
 

@@ -44,6 +44,10 @@ struct Module {
 /// _dl_find_object (2.35), else by reading the dynamic linker's list with copies that may fail.
 bool find_module(uintptr_t address, Module& module);
 
+/// What else is mapped at an address, generated code or data, as a module that nothing describes. Likewise,
+/// by /proc.
+bool find_mapped(uintptr_t address, Module& module);
+
 /// Reads bytes of a module's segments: plainly where it cannot go away, else by a copy that may fail.
 bool read_module(const Module& module, uintptr_t address, void* out, size_t size);
 

@@ -41,7 +41,7 @@ struct Context {
     if (has_module && module.covers(pc)) return true;
     std::swap(module, before);
     std::swap(has_module, has_before);
-    if (!has_module || !module.covers(pc)) has_module = find_module(pc, module);
+    if (!has_module || !module.covers(pc)) has_module = find_module(pc, module) || find_mapped(pc, module);
     return has_module;
   }
 };
