@@ -16,6 +16,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <csetjmp>
 #include <cstdlib>
 #include <cstring>
@@ -699,6 +700,84 @@ void replace_modules(bool tables) {
 
 TEST(Local, AnotherModuleAtTheSameAddressHasItsOwnRules) { replace_modules(false); }
 TEST(Local, AnotherModuleAtTheSameAddressHasItsOwnTable) { replace_modules(true); }
+
+/// Copies of a library with other build-ids: number i of them is at folder/copy_i.so.
+void copy_under_other_names(const std::string& library, const std::string& folder, size_t first, size_t step,
+                            size_t end) {
+  std::ifstream file(library, std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(file)), {});
+  // The note's header: a name of 4 bytes, contents of 20, NT_GNU_BUILD_ID.
+  const size_t note = bytes.find(std::string("\4\0\0\0\x14\0\0\0\3\0\0\0GNU", 16));
+  ASSERT_NE(note, std::string::npos);
+  for (size_t i = first; i < end; i += step) {
+    std::memcpy(bytes.data() + note + 16, &i, sizeof i);
+    std::ofstream(folder + "/copy_" + std::to_string(i) + ".so", std::ios::binary) << bytes;
+  }
+}
+
+/// A walk of the calling thread again and again, beside what glibc says of it.
+void walk_until(const std::atomic<bool>& stop, std::atomic<size_t>& walks, std::atomic<size_t>& wrong) {
+  std::vector<uintptr_t> ours, glibcs;
+  for (int i = 0; !stop; ++i) {
+    recurse(i % 20, ours, glibcs);
+    ++walks;
+    wrong += ours.size() != glibcs.size() || !std::equal(ours.begin() + 1, ours.end(), glibcs.begin() + 1);
+  }
+}
+
+TEST(Local, TablesAreLoadedByThreadsWhileOthersWalkAndReplaceModules) {
+  // Libraries that take each other's place, of two kinds: with the table of the one, a frame of the other has
+  // the wrong size.
+  constexpr size_t kLibraries = 2000;
+  constexpr std::array<int, 2> kSizes = {24, 40};
+  const std::string folder = testing::TempDir() + "clew_tables_" + std::to_string(getpid());
+  std::filesystem::create_directory(folder);
+  for (size_t kind = 0; kind < 2; ++kind)
+    copy_under_other_names(library_with_frame(folder, kSizes[kind]), folder, kind, 2, kLibraries);
+  // What loads tables is stopped for a moment now and then, anywhere.
+  Handler handler(SIGUSR1, [](int, siginfo_t*, void*) { usleep(700); }, SA_RESTART);
+  std::atomic<bool> stop{false};
+  std::atomic<size_t> walks{0}, wrong{0}, loads{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i)
+    threads.emplace_back([&] {
+      for (; !stop; ++loads) clew_load_tables();
+    });
+  const std::array<pthread_t, 2> loading = {threads[0].native_handle(), threads[1].native_handle()};
+  threads.emplace_back([&] { walk_until(stop, walks, wrong); });
+  std::thread stopping([&] {
+    for (unsigned i = 0; !stop; ++i) {
+      pthread_kill(loading[i % 2], SIGUSR1);
+      usleep(500 + i * 7919 % 600);
+    }
+  });
+  void* place = nullptr;
+  size_t same_place = 0, wrong_frames = 0;
+  const auto with_library = [&](size_t number, void (*work)()) {
+    void* module = dlopen((folder + "/copy_" + std::to_string(number) + ".so").c_str(), RTLD_NOW);
+    ASSERT_TRUE(module) << dlerror();
+    void* call = dlsym(module, "call");
+    same_place += call == place;
+    place = call;
+    reinterpret_cast<void (*)(void (*)())>(call)(work);
+    dlclose(module);
+  };
+  for (size_t i = 1; i < kLibraries; ++i) {
+    with_library(i, [] { std::this_thread::yield(); });  // seen by who loads tables, but in no walk
+    with_library(i - 1, look);
+    const auto size = static_cast<uintptr_t>(kSizes[(i - 1) % 2]) + 8;
+    wrong_frames += !seen.root() || seen.frames[2].sp - seen.frames[1].sp != size;
+  }
+  stop = true;
+  stopping.join();
+  for (std::thread& thread : threads) thread.join();
+  std::filesystem::remove_all(folder);
+  EXPECT_GT(same_place, kLibraries) << "what this is about has not happened";
+  EXPECT_GT(loads, 2u);
+  EXPECT_GT(walks, 100u);
+  EXPECT_EQ(wrong_frames, 0u);
+  EXPECT_EQ(wrong, 0u) << "of " << walks;
+}
 
 // ---- What it needs ----
 
