@@ -193,6 +193,18 @@ TEST(LocalGeneratedEnds, SayWhatLiesAtTheReturnAddress) {
     EXPECT_EQ(end_at(address), CLEW_END_NOT_MAPPED) << address;
 }
 
+TEST(LocalGeneratedEnds, AReturnAddressAtAddressZeroIsNotRead) {
+  const Generated code(function(kInner, 0));
+  ucontext_t context;
+  getcontext(&context);
+  context.uc_mcontext.gregs[REG_RIP] = static_cast<greg_t>(code.address(kInner.size() + 1));  // its ret
+  context.uc_mcontext.gregs[REG_RSP] = 0;
+  context.uc_mcontext.gregs[REG_RBP] = 0;
+  const Trace trace = unwind_ucontext(&context, seen.frames);
+  EXPECT_EQ(trace.frames, 1u);
+  EXPECT_EQ(trace.end, static_cast<uint32_t>(CLEW_END_UNREADABLE));
+}
+
 TEST(LocalGeneratedEnds, CodeThatIsDataByNowIsNone) {
   const Generated code(function(kInner, kLong));
   Generated other(function(kInner, kLong));

@@ -28,8 +28,10 @@ inline long system_call(long number, long a, long b, long c, long d, long e = 0,
 }
 
 /// Whether the 8 bytes at `address` can be read: rt_sigprocmask copies the new mask before it finds that
-/// there is no such operation, and says EFAULT where it cannot. Some 0.1 us; no sandbox forbids it.
+/// there is no such operation, and says EFAULT where it cannot. Some 0.1 us; no sandbox forbids it. No mask,
+/// a null pointer, is none to copy.
 inline bool can_read(uintptr_t address) {
+  if (address == 0) return false;
   constexpr long kNoSuchOperation = -1, kMaskBytes = 8, kFault = -14;
   return system_call(SYS_rt_sigprocmask, kNoSuchOperation, static_cast<long>(address), 0, kMaskBytes) !=
          kFault;
