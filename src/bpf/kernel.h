@@ -47,6 +47,28 @@ struct task_struct {
   unsigned int flags;
   struct mm_struct* mm;
 };
+struct bpf_prog_aux {
+  unsigned int id;
+};
+struct bpf_prog {
+  struct bpf_prog_aux* aux;
+};
+struct hrtimer_cpu_base {
+  unsigned int cpu;
+};
+struct hrtimer_clock_base {
+  struct hrtimer_cpu_base* cpu_base;
+};
+struct hrtimer {
+  struct hrtimer_clock_base* base;
+};
+struct hw_perf_event {
+  struct hrtimer hrtimer; /* of a clock event */
+};
+struct perf_event {
+  struct hw_perf_event hw;
+  struct bpf_prog* prog;
+};
 #pragma clang attribute pop
 
 /* A perf_event program's context (linux/bpf_perf_event.h): as the ABI has it, nothing to be found. The

@@ -42,6 +42,8 @@ char program_license[] SEC("license") = "GPL";
 const volatile uint32_t all_processes = 0;
 /* By user space, as the stacks need it. */
 volatile uint32_t stack_bytes = 8192;
+/* By user space, before the events are opened: clew_sample's number. */
+volatile uint32_t sample_program = 0;
 
 enum { kPage = 4096, kWindow = 4 * kPage, kMappings = 4 };
 
@@ -777,83 +779,157 @@ __noinline int clew_bpf_caller_at(uint64_t ip) {
   return -1;
 }
 
-static __always_inline uint32_t kernel_stack(struct bpf_perf_event_data* event, struct trace* trace) {
+/* The stack of kernel code that was interrupted with these registers. `skip` is how many frames bpf_get_stack
+ * gives, in this context, before the caller of that code. */
+static __always_inline uint32_t kernel_stack(void* context, uint64_t ip, uint64_t sp, uint32_t skip,
+                                             struct trace* trace) {
   const uint64_t kLowestText = 0xffffffff80000000ull;
-  const uint32_t kSkipOne = 1;
-  const int caller_at = clew_bpf_caller_at(event->regs.ip);
+  const int caller_at = clew_bpf_caller_at(ip);
   uint64_t caller = 0;
   long bytes;
-  trace->frames[0] = event->regs.ip;
-  if (caller_at >= 0 &&
-      bpf_probe_read_kernel(&caller, sizeof caller, (const void*)(event->regs.sp + caller_at)) == 0 &&
+  trace->frames[0] = ip;
+  if (caller_at >= 0 && bpf_probe_read_kernel(&caller, sizeof caller, (const void*)(sp + caller_at)) == 0 &&
       caller >= kLowestText) {
-    bytes = bpf_get_stack(event, &trace->frames[2], (CLEW_BPF_KERNEL_FRAMES - 2) * 8, kSkipOne);
+    bytes = bpf_get_stack(context, &trace->frames[2], (CLEW_BPF_KERNEL_FRAMES - 2) * 8, skip);
     if (bytes <= 0 || trace->frames[2] != caller) {
       trace->frames[1] = caller;
       return 2 + (bytes > 0 ? (uint32_t)bytes / 8 : 0);
     }
   }
-  bytes = bpf_get_stack(event, &trace->frames[1], (CLEW_BPF_KERNEL_FRAMES - 1) * 8, kSkipOne);
+  bytes = bpf_get_stack(context, &trace->frames[1], (CLEW_BPF_KERNEL_FRAMES - 1) * 8, skip);
   return 1 + (bytes > 0 ? (uint32_t)bytes / 8 : 0);
 }
 
-SEC("perf_event")
-int clew_sample(struct bpf_perf_event_data* event) {
-  const uint64_t begin = bpf_ktime_get_ns();
+/* What every sample's head has; false: not one of ours. */
+static __always_inline bool begin_sample(struct trace* trace, uint64_t time_ns, bool in_kernel) {
   const uint64_t id = bpf_get_current_pid_tgid();
-  uint32_t zero = 0, pid = (uint32_t)(id >> 32);
-  if (pid == 0) return 0; /* idle */
+  const uint32_t pid = (uint32_t)(id >> 32);
+  if (pid == 0) return false; /* idle */
   if (!all_processes) {
     const uint8_t* target = bpf_map_lookup_elem(&targets, &pid);
-    if (!target || *target != CLEW_BPF_SAMPLED) return 0;
+    if (!target || *target != CLEW_BPF_SAMPLED) return false;
   }
-  struct scratch* scratch = bpf_map_lookup_elem(&scratches, &zero);
-  struct clew_bpf_counts* own = bpf_map_lookup_elem(&counts, &zero);
-  if (!scratch || !own) return 0;
-  struct trace* trace = &scratch->trace;
-  struct task_struct* task = bpf_get_current_task_btf();
-  trace->head.time_ns = begin;
+  trace->head.time_ns = time_ns;
   trace->head.pid = pid;
   trace->head.tid = (uint32_t)id;
   trace->head.user_frames = 0;
   trace->head.stack_bytes = 0;
   trace->head.missing_pc = 0;
-  trace->head.in_kernel = (event->regs.cs & 3) == 0;
-  trace->head.kernel_frames = trace->head.in_kernel ? kernel_stack(event, trace) : 0;
+  trace->head.in_kernel = in_kernel;
+  return true;
+}
+
+/* The registers that the task entered the kernel with. */
+static __always_inline bool user_registers(struct scratch* scratch, struct task_struct* task) {
+  struct bpf_user_pt_regs* user = &scratch->user;
+  if (bpf_probe_read_kernel(user, sizeof *user, (const void*)bpf_task_pt_regs(task)) != 0) return false;
+  COPY_REGISTERS(scratch->trace.head.registers, user);
+  return true;
+}
+
+/* A sample that is its kernel frames alone. */
+static __always_inline bool send_kernel(struct trace* trace) {
+  uint64_t size = sizeof trace->head + (uint64_t)trace->head.kernel_frames * 8;
+  trace->head.state = CLEW_BPF_NO_USER;
+  if (size > sizeof *trace) size = sizeof *trace;
+  return bpf_ringbuf_output(&ring, trace, size, BPF_RB_NO_WAKEUP) == 0;
+}
+
+SEC("perf_event")
+int clew_sample(struct bpf_perf_event_data* event) {
+  const uint64_t begin = bpf_ktime_get_ns();
+  uint32_t zero = 0;
+  struct scratch* scratch = bpf_map_lookup_elem(&scratches, &zero);
+  struct clew_bpf_counts* own = bpf_map_lookup_elem(&counts, &zero);
+  struct task_struct* task = bpf_get_current_task_btf();
+  struct trace* trace;
+  const bool in_kernel = (event->regs.cs & 3) == 0;
+  if (!scratch || !own) return 0;
+  trace = &scratch->trace;
+  if (!begin_sample(trace, begin, in_kernel)) return 0;
+  trace->head.kernel_frames = in_kernel ? kernel_stack(event, event->regs.ip, event->regs.sp, 1, trace) : 0;
 
   if (!task->mm) {
-    trace->head.state = CLEW_BPF_NO_USER;
-  } else {
-    if (trace->head.in_kernel) {
-      struct bpf_user_pt_regs* user = &scratch->user;
-      if (bpf_probe_read_kernel(user, sizeof *user, (const void*)bpf_task_pt_regs(task)) != 0) {
-        own->lost++;
-        return 0;
-      }
-      COPY_REGISTERS(trace->head.registers, user);
-    } else {
-      COPY_REGISTERS(trace->head.registers, &event->regs);
-    }
-    scratch->stack.filled = 0;
-    keep_mappings(scratch, task);
-    __builtin_memcpy(scratch->walk.state.value, trace->head.registers, sizeof trace->head.registers);
-    scratch->walk.state.known = (1u << CLEW_REGISTERS) - 1;
-    scratch->walk.full = false;
-    clew_walk_run(&scratch->walk);
-    if (scratch->walk.end != CLEW_END_ROOT) {
-      own->shipped++;
-      if (ship_sample(trace) != 0) own->lost++;
-      own->run_ns += bpf_ktime_get_ns() - begin;
-      return 0;
-    }
-    own->walked++;
-    send_walked(scratch, own);
+    if (!send_kernel(trace)) own->lost++;
     own->run_ns += bpf_ktime_get_ns() - begin;
     return 0;
   }
-  uint64_t size = sizeof trace->head + (uint64_t)trace->head.kernel_frames * 8;
-  if (size > sizeof *trace) size = sizeof *trace;
-  if (bpf_ringbuf_output(&ring, trace, size, BPF_RB_NO_WAKEUP) != 0) own->lost++;
+  if (in_kernel) {
+    if (!user_registers(scratch, task)) {
+      own->lost++;
+      return 0;
+    }
+  } else {
+    COPY_REGISTERS(trace->head.registers, &event->regs);
+  }
+  scratch->stack.filled = 0;
+  keep_mappings(scratch, task);
+  __builtin_memcpy(scratch->walk.state.value, trace->head.registers, sizeof trace->head.registers);
+  scratch->walk.state.known = (1u << CLEW_REGISTERS) - 1;
+  scratch->walk.full = false;
+  clew_walk_run(&scratch->walk);
+  if (scratch->walk.end == CLEW_END_ROOT) {
+    own->walked++;
+    send_walked(scratch, own);
+  } else {
+    own->shipped++;
+    if (ship_sample(trace) != 0) own->lost++;
+  }
+  own->run_ns += bpf_ktime_get_ns() - begin;
+  return 0;
+}
+
+/* ---- Samples that the kernel keeps from clew_sample ----
+ *
+ * A perf_event program is not run on a CPU while a classic tracepoint's or a kprobe's program is, nor in some
+ * of bpf(2): the kernel counts these in bpf_prog_active. Programs of raw and BTF tracepoints it does run. So
+ * where the timer of one of our events expires and that count is not 0, the sample is taken here; its user
+ * stack is left to user space. The count and the registers of what was interrupted (__irq_regs) are variables
+ * that each CPU has, as is the base that the timer points to: BTF tells how far they are apart. */
+
+/* Bytes from hrtimer_bases. Set before loading, or the program is not loaded. */
+const volatile int64_t active_offset = 0;
+const volatile int64_t interrupted_offset = 0;
+
+enum { kInterruptFrames = 16 };
+
+SEC("tp_btf/hrtimer_expire_entry")
+int clew_missed(uint64_t* arguments) {
+  const struct hrtimer* timer = (const struct hrtimer*)arguments[0];
+  const uint64_t bases = (uint64_t)BPF_CORE_READ(timer, base, cpu_base);
+  const struct perf_event* event;
+  const void* interrupted = 0;
+  uint32_t zero = 0, skip = 0, active = 0, i;
+  uint64_t begin;
+  long bytes;
+  bpf_probe_read_kernel(&active, sizeof active, (const void*)(bases + active_offset));
+  if (active == 0) return 0;
+  event = (const struct perf_event*)((uint64_t)timer - bpf_core_field_offset(struct perf_event, hw.hrtimer));
+  if (BPF_CORE_READ(event, prog, aux, id) != sample_program) return 0;
+  begin = bpf_ktime_get_ns();
+  struct scratch* scratch = bpf_map_lookup_elem(&scratches, &zero);
+  struct clew_bpf_counts* own = bpf_map_lookup_elem(&counts, &zero);
+  struct task_struct* task = bpf_get_current_task_btf();
+  struct trace* trace;
+  if (!scratch || !own) return 0;
+  trace = &scratch->trace;
+  if (!begin_sample(trace, begin, true)) return 0;
+  own->missed++;
+  bpf_probe_read_kernel(&interrupted, sizeof interrupted, (const void*)(bases + interrupted_offset));
+  if (bpf_probe_read_kernel(&scratch->user, sizeof scratch->user, interrupted) != 0) {
+    own->lost++;
+    return 0;
+  }
+  /* The interrupt's own frames come first. */
+  bytes = bpf_get_stack(arguments, trace->frames, kInterruptFrames * 8, 0);
+  for (i = 0; i < kInterruptFrames && (long)i * 8 < bytes; i++)
+    if (trace->frames[i] == scratch->user.ip && skip == 0) skip = i + 1;
+  trace->head.kernel_frames =
+      skip ? kernel_stack(arguments, scratch->user.ip, scratch->user.sp, skip, trace) : 1;
+  trace->frames[0] = scratch->user.ip;
+  own->shipped++;
+  if (!task->mm ? !send_kernel(trace) : !user_registers(scratch, task) || ship_sample(trace) != 0)
+    own->lost++;
   own->run_ns += bpf_ktime_get_ns() - begin;
   return 0;
 }

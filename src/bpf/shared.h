@@ -75,7 +75,8 @@ struct clew_bpf_counts {
   uint64_t walked;  /* in the kernel, to the root */
   uint64_t shipped; /* to be unwound by user space */
   uint64_t lost;    /* the ring was full */
-  uint64_t run_ns;  /* time in the program */
+  uint64_t run_ns;  /* time in the programs */
+  uint64_t missed;  /* of those shipped: due while another BPF program kept ours from running */
 };
 
 /* A process in the map of targets. */

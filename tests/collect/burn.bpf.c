@@ -21,9 +21,24 @@ static __attribute__((noinline)) int burn_middle(int times) {
   return (int)sum;
 }
 
-SEC("raw_tp/sys_enter")
-int burn_outer(void* context) {
-  (void)context;
+static __always_inline int burn(void) {
   if (bpf_get_current_pid_tgid() >> 32 == target) burn_middle(20000);
   return 0;
+}
+
+/* The same at each kind of tracepoint: one of them is loaded. */
+SEC("?raw_tp/sys_enter")
+int burn_raw(void* context) {
+  (void)context;
+  return burn();
+}
+SEC("?tp_btf/sys_enter")
+int burn_btf(void* context) {
+  (void)context;
+  return burn();
+}
+SEC("?tp/raw_syscalls/sys_enter")
+int burn_classic(void* context) {
+  (void)context;
+  return burn();
 }

@@ -1,6 +1,7 @@
 #include "collect/bpf/programs.hpp"
 
 #include <bpf/bpf.h>
+#include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <elf.h>
 #include <linux/perf_event.h>
@@ -15,6 +16,7 @@
 #include <cstdarg>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <unordered_map>
@@ -56,6 +58,44 @@ void append(perf::Round& round, uint32_t type, uint16_t misc, uint64_t time_ns,
 
 std::span<const std::byte> bytes_of(const void* from, size_t size) {
   return {static_cast<const std::byte*>(from), size};
+}
+
+/// Where variables that each CPU has lie to each other, as the kernel's BTF tells.
+class CpuVariables {
+ public:
+  CpuVariables() : btf_(btf__load_vmlinux_btf()) {
+    const int section = btf_ == nullptr ? 0 : btf__find_by_name_kind(btf_, ".data..percpu", BTF_KIND_DATASEC);
+    if (section > 0) section_ = btf__type_by_id(btf_, static_cast<uint32_t>(section));
+  }
+  ~CpuVariables() { btf__free(btf_); }
+  CpuVariables(const CpuVariables&) = delete;
+  CpuVariables& operator=(const CpuVariables&) = delete;
+
+  std::optional<int64_t> offset(std::string_view name) const {
+    if (section_ == nullptr) return std::nullopt;
+    for (const btf_var_secinfo& variable :
+         std::span(btf_var_secinfos(section_), static_cast<size_t>(btf_vlen(section_)))) {
+      const btf_type* type = btf__type_by_id(btf_, variable.type);
+      const char* its_name = type != nullptr ? btf__name_by_offset(btf_, type->name_off) : nullptr;
+      if (its_name != nullptr && name == its_name) return variable.offset;
+    }
+    return std::nullopt;
+  }
+
+ private:
+  btf* btf_;
+  const btf_type* section_ = nullptr;
+};
+
+/// For clew_missed; false where the kernel does not tell.
+bool find_cpu_variables(clew_sample& skeleton) {
+  const CpuVariables variables;
+  const auto bases = variables.offset("hrtimer_bases"), active = variables.offset("bpf_prog_active"),
+             interrupted = variables.offset("__irq_regs");
+  if (!bases || !active || !interrupted) return false;
+  skeleton.rodata->active_offset = *active - *bases;
+  skeleton.rodata->interrupted_offset = *interrupted - *bases;
+  return true;
 }
 
 }  // namespace
@@ -196,6 +236,8 @@ Result<std::unique_ptr<Programs>> Programs::load(bool all_processes) {
   state->skeleton->rodata->all_processes = all_processes;
   bpf_map__set_max_entries(state->skeleton->maps.last_traces,
                            static_cast<uint32_t>(std::max(libbpf_num_possible_cpus(), 1)));
+  if (!find_cpu_variables(*state->skeleton))
+    bpf_program__set_autoload(state->skeleton->progs.clew_missed, false);
   if (const int error = clew_sample__load(state->skeleton); error != 0) return Error{why_not(-error)};
   state->ring = ring_buffer__new(
       bpf_map__fd(state->skeleton->maps.ring),
@@ -211,8 +253,15 @@ Result<std::unique_ptr<Programs>> Programs::load(bool all_processes) {
 
 Result<bool> Programs::start(uint64_t period_ns) {
   state_->period_ns = period_ns;
-  for (const bpf_program* program : {state_->skeleton->progs.clew_fork, state_->skeleton->progs.clew_exec,
-                                     state_->skeleton->progs.clew_exit}) {
+  bpf_prog_info info = {};
+  uint32_t info_size = sizeof info;
+  if (bpf_obj_get_info_by_fd(bpf_program__fd(state_->skeleton->progs.clew_sample), &info, &info_size) != 0)
+    return Error{why_not(errno)};
+  state_->skeleton->bss->sample_program = info.id;
+  const auto& programs = state_->skeleton->progs;
+  for (const bpf_program* program :
+       {programs.clew_fork, programs.clew_exec, programs.clew_exit, programs.clew_missed}) {
+    if (!bpf_program__autoload(program)) continue;
     bpf_link* link = bpf_program__attach(program);
     if (link == nullptr) return Error{why_not(errno)};
     state_->links.push_back(link);
@@ -310,6 +359,10 @@ bool Programs::half_empty() const {
   return state_->next_page < CLEW_BPF_TABLE_PAGES / 2 && state_->next_module < CLEW_BPF_MODULES / 2;
 }
 
+bool Programs::sees_inside_programs() const {
+  return bpf_program__autoload(state_->skeleton->progs.clew_missed);
+}
+
 clew_bpf_counts Programs::counts() const {
   clew_bpf_counts sum = {};
   const uint32_t zero = 0;
@@ -320,6 +373,7 @@ clew_bpf_counts Programs::counts() const {
     sum.shipped += one.shipped;
     sum.lost += one.lost;
     sum.run_ns += one.run_ns;
+    sum.missed += one.missed;
   }
   return sum;
 }

@@ -41,6 +41,8 @@ class Programs {
   /// Whether there is room for tables that may never be needed.
   bool half_empty() const;
 
+  /// Whether samples are taken that are due while another's BPF program keeps ours from running.
+  bool sees_inside_programs() const;
   /// Sums over all CPUs.
   clew_bpf_counts counts() const;
   /// Tables that did not fit.

@@ -285,6 +285,15 @@ std::vector<std::string> Session::notes() const {
     const clew_bpf_counts counts = programs_->counts();
     notes.push_back(std::to_string(counts.walked) + " samples were unwound in the kernel, " +
                     std::to_string(counts.shipped) + " by clew from copies of their stacks");
+    add(counts.missed,
+        " of those were due inside a BPF program (a kprobe's, a classic tracepoint's) that keeps clew's own "
+        "from running: taken by the timer's tracepoint");
+    if (!programs_->sees_inside_programs()) {
+      notes.emplace_back(
+          "there are no samples of the time inside BPF programs of kprobes and classic tracepoints: the "
+          "kernel's "
+          "BTF lacks its per-CPU variables");
+    }
   }
   if (programs_ && programs_->tables_without_room() != 0) {
     notes.push_back(
