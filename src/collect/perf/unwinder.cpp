@@ -191,6 +191,15 @@ void Unwinder::append_kernel_frame(uint64_t address, bool exact) {
                      .mapping = nullptr});
 }
 
+clew_end Unwinder::kernel_end() {
+  if (frames_.empty()) return CLEW_END_ROOT;
+  if (!kernel_roots_) kernel_roots_ = KernelRoots::load();
+  const bool innermost = frames_.size() == 1;
+  if (kernel_roots_->contains(frames_.back().frame.pc - (innermost ? 0 : 1))) return CLEW_END_ROOT;
+  if (frames_.size() >= kKernelChainLimit) return CLEW_END_DEPTH_LIMIT;
+  return kernel_roots_->known() ? CLEW_END_NO_RULE : CLEW_END_ROOT;
+}
+
 Process& Unwinder::known(pid_t pid) {
   if (tree_.find(pid) == nullptr) tree_.adopt(pid);
   return *tree_.find(pid);
@@ -222,11 +231,11 @@ void Unwinder::sample(const Sample& sample, uint16_t misc) {
   trace.tid = tid;
   trace.time_ns = sample.head.time_ns;
   trace.weight_ns = sample.head.period;
+  trace.end = kernel_end();
   if (sample.head.abi == PERF_SAMPLE_REGS_ABI_NONE) {
-    // A kernel thread: the kernel's chain is the whole stack, unless it was cut at the limit.
-    const bool whole = !frames_.empty() && sample.head.chain_count < kKernelChainLimit;
-    trace.end = whole ? CLEW_END_ROOT : CLEW_END_NO_USER_STACK;
-  } else {
+    // A kernel thread: the kernel's chain is the whole stack.
+    if (frames_.empty()) trace.end = CLEW_END_NO_USER_STACK;
+  } else if (trace.end == CLEW_END_ROOT) {
     Process& process = known(pid);
     if (in_user) process.in_exec = false;
     const size_t kernel_frames = frames_.size();
@@ -236,7 +245,7 @@ void Unwinder::sample(const Sample& sample, uint16_t misc) {
       // Inside execve the old program is gone and the new one has not begun: the kernel's chain is the whole
       // stack.
       frames_.resize(kernel_frames);
-      if (sample.head.chain_count < kKernelChainLimit) trace.end = CLEW_END_ROOT;
+      trace.end = CLEW_END_ROOT;
     }
   }
   deliver(trace);
@@ -258,8 +267,14 @@ bool Unwinder::walked_sample(std::span<const std::byte> bytes) {
   };
   frames_.clear();
   for (uint32_t i = 0; i < head.kernel_frames; ++i) append_kernel_frame(word(i), i == 0);
+  Trace trace;
+  trace.pid = pid;
+  trace.tid = tid;
+  trace.time_ns = head.time_ns;
+  trace.weight_ns = period_ns_;
+  trace.end = kernel_end();
   const Process& process = known(pid);
-  for (uint32_t i = 0; i < head.user_frames; ++i) {
+  for (uint32_t i = 0; i < head.user_frames && trace.end == CLEW_END_ROOT; ++i) {
     const uint64_t value = word(head.kernel_frames + i);
     const clew_frame frame = {.pc = value & 0x00ff'ffff'ffff'ffff,
                               .sp = 0,
@@ -267,12 +282,6 @@ bool Unwinder::walked_sample(std::span<const std::byte> bytes) {
                               .flags = static_cast<uint32_t>(value >> 60)};
     frames_.push_back({frame, process.space ? process.space->find(frame.pc) : nullptr});
   }
-  Trace trace;
-  trace.pid = pid;
-  trace.tid = tid;
-  trace.time_ns = head.time_ns;
-  trace.weight_ns = period_ns_;
-  trace.end = CLEW_END_ROOT;
   deliver(trace);
   return true;
 }

@@ -11,11 +11,13 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include "collect/perf/kernel_roots.hpp"
 #include "collect/perf/process_tree.hpp"
 #include "collect/perf/record.hpp"
 #include "collect/perf/round_queue.hpp"
@@ -79,6 +81,9 @@ class Unwinder {
   void unwind_user(const Sample& sample, Process& process, Trace& trace);
   void append_kernel(const Sample& sample);
   void append_kernel_frame(uint64_t address, bool exact);
+  /// Why the kernel frames that were appended end: at the kernel's entry (or there are none), or before it.
+  /// What the program's own stack holds does not follow then.
+  clew_end kernel_end();
   bool walked_sample(std::span<const std::byte> bytes);
   void miss(const MissingTable& missing);
   void deliver(Trace& trace);
@@ -115,6 +120,8 @@ class Unwinder {
   uint64_t order_ = 0;
   std::unordered_map<pid_t, uint64_t> refreshed_at_ns_;
   std::set<pid_t> starting_;  // an exec was seen, its mappings not yet
+
+  std::optional<KernelRoots> kernel_roots_;  // since the first sample of the kernel
 
   std::vector<clew_frame> walked_;
   std::vector<TraceFrame> frames_;
