@@ -105,7 +105,7 @@ class Clew:
         self.file = os.path.join(place.path, "clew.otlp.zst")
 
     def command(self, command):
-        return [self.place.clew, "record", "-o", self.file, "--", *command]
+        return [self.place.clew, "record", "--collector", "perf", "-o", self.file, "--", *command]
 
     def look(self):
         _, show = timed([self.place.clew, "report", "--format", "folded", self.file])

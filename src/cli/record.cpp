@@ -27,6 +27,7 @@
 
 #include "cli/cli.hpp"
 #include "cli/profile_sink.hpp"
+#include "collect/bpf/programs.hpp"
 #include "collect/collector.hpp"
 #include "collect/inprocess/session.hpp"
 #include "collect/perf/session.hpp"
@@ -366,6 +367,9 @@ Result<Started> start_events(const RecordOptions& options, bool bpf, const EndSi
                              collect::Sink sink) {
   Started started;
   started.name = bpf ? "bpf" : "perf";
+  if (bpf) {
+    if (const std::string why = collect::bpf::Programs::forbidden(); !why.empty()) return Error{why};
+  }
   collect::perf::SessionOptions session_options;
   session_options.bpf = bpf;
   session_options.frequency_hz = options.frequency_hz;
@@ -399,13 +403,19 @@ Result<Started> start_inprocess(const RecordOptions& options, const std::string&
   return started;
 }
 
-/// The collector that was asked for; for `auto` the first that works.
+/// The collector that was asked for; for `auto` the first that works, which says why not the one before it.
 Result<Started> start_collector(const RecordOptions& options, const std::string& file,
                                 const EndSignals& signals, const collect::Sink& sink) {
   if (options.collector == "inprocess") return start_inprocess(options, file, signals, sink);
-  if (options.collector == "bpf") return start_events(options, true, signals, sink);
+  if (options.collector == "perf") return start_events(options, false, signals, sink);
+  auto bpf = start_events(options, true, signals, sink);
+  if (bpf || options.collector == "bpf") return bpf;
   auto perf = start_events(options, false, signals, sink);
-  if (perf || options.collector == "perf" || options.command.empty()) return perf;
+  if (perf) {
+    perf->notes.push_back("recorded by perf: " + bpf.error());
+    return perf;
+  }
+  if (options.command.empty()) return perf;
   auto inprocess = start_inprocess(options, file, signals, sink);
   if (!inprocess) return perf;
   inprocess->notes.push_back("recorded from inside the program, because perf is not to be had: " +

@@ -66,7 +66,7 @@ class RecordTest : public testing::Test {
     const int err = open(path("err").c_str(), O_CREAT | O_TRUNC | O_WRONLY, 0644);
     dup2(out, 1);
     dup2(err, 2);
-    if (geteuid() == 0) {
+    if (geteuid() == 0 && !as_root_) {
       if (setgroups(0, nullptr) != 0 || setresgid(kNobody, kNobody, kNobody) != 0 ||
           setresuid(kNobody, kNobody, kNobody) != 0) {
         _exit(99);
@@ -115,6 +115,7 @@ class RecordTest : public testing::Test {
   }
 
   std::string folder_;
+  bool as_root_ = false;
 };
 
 /// Function names of a sample, root first, joined by ';'.

@@ -4,10 +4,12 @@
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
 #include <elf.h>
+#include <linux/capability.h>
 #include <linux/perf_event.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -223,12 +225,23 @@ int Programs::State::take(const void* data, size_t size) {
 Programs::Programs(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Programs::~Programs() = default;
 
-Result<std::unique_ptr<Programs>> Programs::load(bool all_processes) {
+std::string Programs::forbidden() {
   constexpr ino_t kInitialPidNamespace = 0xeffffffc;  // include/linux/proc_ns.h, PROC_PID_INIT_INO
   struct stat own = {};
   if (stat("/proc/self/ns/pid", &own) == 0 && own.st_ino != kInitialPidNamespace)
-    return Error{
-        "the bpf collector does not work inside a PID namespace (a container): use --collector perf"};
+    return "the bpf collector does not work inside a PID namespace (a container); perf does";
+  __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3] = {};
+  if (syscall(SYS_capget, &header, data) != 0) return why_not(errno);
+  const auto has = [&data](unsigned capability) {
+    return (data[capability / 32].effective >> capability % 32 & 1) != 0;
+  };
+  const bool may = has(CAP_SYS_ADMIN) || (has(CAP_BPF) && has(CAP_PERFMON));
+  return may ? std::string() : "the bpf collector needs root, or CAP_BPF and CAP_PERFMON";
+}
+
+Result<std::unique_ptr<Programs>> Programs::load(bool all_processes) {
+  if (std::string why = forbidden(); !why.empty()) return Error{std::move(why)};
   libbpf_set_print(say_nothing);
   auto state = std::make_unique<State>();
   state->skeleton = clew_sample__open();

@@ -17,6 +17,8 @@ namespace clew::collect::bpf {
 
 class Programs {
  public:
+  /// Why they cannot be loaded, where this process lacks a capability or is in a PID namespace; else empty.
+  static std::string forbidden();
   /// Loads the programs; nothing is sampled yet. The error says what is missing, and what to do.
   static Result<std::unique_ptr<Programs>> load(bool all_processes);
   ~Programs();
