@@ -42,7 +42,7 @@ struct signal_struct {
   } live; /* threads */
 };
 struct task_struct {
-  int pid, tgid;
+  int pid, tgid; /* the kernel's pid is the thread's */
   struct signal_struct* signal;
   unsigned int flags;
   struct mm_struct* mm;

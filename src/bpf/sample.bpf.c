@@ -661,16 +661,16 @@ static __always_inline void walk_loop(uint32_t limit, struct clew_walk* walk) {
   bpf_loop(2 * limit, walk_frame, &reference, 0); /* a frame whose rule is looked up first takes two turns */
 }
 
-/* Sends a trace that reaches the root: the frames before it met the last one, which it becomes. */
-static __always_inline void send_walked(struct scratch* scratch, struct clew_bpf_counts* own) {
+/* Sends a trace that reaches the root: the frames before it met the last one, which it becomes. False: the
+ * ring is full. */
+static __always_inline bool send_walked(struct scratch* scratch) {
   uint32_t zero = 0, cpu = bpf_get_smp_processor_id(), count = scratch->walk.count, joined = scratch->joined;
   struct last_trace* last = bpf_map_lookup_elem(&last_traces, &cpu);
   struct fresh_places* places = bpf_map_lookup_elem(&fresh, &zero);
   struct trace* trace = &scratch->trace;
   uint64_t size;
-  if (!last || !places) return;
+  if (!last || !places) return false;
   trace->head.state = CLEW_BPF_WALKED;
-  trace->head.reserved = bpf_ktime_get_ns() - trace->head.time_ns;
   trace->head.user_frames = count;
   trace->head.shared_frames = kPlaces - joined;
   trace->head.cpu = cpu;
@@ -678,17 +678,16 @@ static __always_inline void send_walked(struct scratch* scratch, struct clew_bpf
   last->simple_from = kPlaces;
   size = sizeof trace->head + (uint64_t)(trace->head.kernel_frames + count) * 8;
   if (size > sizeof *trace) size = sizeof *trace;
-  if (bpf_ringbuf_output(&ring, trace, size, BPF_RB_NO_WAKEUP) != 0) {
-    own->lost++;
-    return; /* and the next is sent whole */
-  }
-  if (joined > kPlaces || count > joined) return; /* deeper than is kept */
+  if (bpf_ringbuf_output(&ring, trace, size, BPF_RB_NO_WAKEUP) != 0)
+    return false;                                      /* the next is sent whole */
+  if (joined > kPlaces || count > joined) return true; /* deeper than is kept */
   joined -= count;
-  if (joined >= kPlaces || count > kPlaces) return;
+  if (joined >= kPlaces || count > kPlaces) return true;
   bpf_probe_read_kernel(&last->place[joined], count * sizeof(struct place), places->place);
   last->mm = scratch->mm;
   last->sequence = scratch->sequence;
   last->simple_from = joined + scratch->simple_from;
+  return true;
 }
 
 /* ---- The sample ---- */
@@ -816,6 +815,7 @@ static __always_inline bool begin_sample(struct trace* trace, uint64_t time_ns, 
   trace->head.stack_bytes = 0;
   trace->head.missing_pc = 0;
   trace->head.in_kernel = in_kernel;
+  trace->head.blocked = 0;
   return true;
 }
 
@@ -833,6 +833,20 @@ static __always_inline bool send_kernel(struct trace* trace) {
   trace->head.state = CLEW_BPF_NO_USER;
   if (size > sizeof *trace) size = sizeof *trace;
   return bpf_ringbuf_output(&ring, trace, size, BPF_RB_NO_WAKEUP) == 0;
+}
+
+/* The user's stack, from the registers in the head: walked here, else shipped. */
+enum sent { kLost, kWalked, kShipped };
+static __always_inline enum sent walk_and_send(struct scratch* scratch, const struct task_struct* task) {
+  struct trace* trace = &scratch->trace;
+  scratch->stack.filled = 0;
+  keep_mappings(scratch, task);
+  __builtin_memcpy(scratch->walk.state.value, trace->head.registers, sizeof trace->head.registers);
+  scratch->walk.state.known = (1u << CLEW_REGISTERS) - 1;
+  scratch->walk.full = false;
+  clew_walk_run(&scratch->walk);
+  if (scratch->walk.end == CLEW_END_ROOT) return send_walked(scratch) ? kWalked : kLost;
+  return ship_sample(trace) == 0 ? kShipped : kLost;
 }
 
 SEC("perf_event")
@@ -862,19 +876,10 @@ int clew_sample(struct bpf_perf_event_data* event) {
   } else {
     COPY_REGISTERS(trace->head.registers, &event->regs);
   }
-  scratch->stack.filled = 0;
-  keep_mappings(scratch, task);
-  __builtin_memcpy(scratch->walk.state.value, trace->head.registers, sizeof trace->head.registers);
-  scratch->walk.state.known = (1u << CLEW_REGISTERS) - 1;
-  scratch->walk.full = false;
-  clew_walk_run(&scratch->walk);
-  if (scratch->walk.end == CLEW_END_ROOT) {
-    own->walked++;
-    send_walked(scratch, own);
-  } else {
-    own->shipped++;
-    if (ship_sample(trace) != 0) own->lost++;
-  }
+  const enum sent sent = walk_and_send(scratch, task);
+  own->walked += sent == kWalked;
+  own->shipped += sent == kShipped;
+  own->lost += sent == kLost;
   own->run_ns += bpf_ktime_get_ns() - begin;
   return 0;
 }
@@ -930,6 +935,60 @@ int clew_missed(uint64_t* arguments) {
   own->shipped++;
   if (!task->mm ? !send_kernel(trace) : !user_registers(scratch, task) || ship_sample(trace) != 0)
     own->lost++;
+  own->run_ns += bpf_ktime_get_ns() - begin;
+  return 0;
+}
+
+/* ---- Blocked threads ----
+ *
+ * A thread that blocks is sampled as it leaves its CPU: its stack stays as it is. How long it was for is
+ * known when it is on a CPU again; a short record says so, where it was for long enough. Runs with interrupts
+ * off, as the samples do, so that both can use one scratch. */
+
+/* Set before loading. */
+const volatile uint64_t least_blocked_ns = 0;
+
+struct {
+  __uint(type, BPF_MAP_TYPE_HASH);
+  __uint(max_entries, 65536);
+  __uint(map_flags, BPF_F_NO_PREALLOC);
+  __type(key, uint32_t);
+  __type(value, uint64_t);
+} blocked_since SEC(".maps"); /* by thread */
+
+/* Loaded where blocked time is wanted. */
+SEC("?tp_btf/sched_switch")
+int clew_switch(uint64_t* arguments) {
+  enum { kExiting = 4 }; /* PF_EXITING */
+  const bool preempted = arguments[0] != 0;
+  const struct task_struct* next = (const struct task_struct*)arguments[2];
+  const uint32_t next_tid = (uint32_t)BPF_CORE_READ(next, pid), state = (uint32_t)arguments[3];
+  const uint64_t begin = bpf_ktime_get_ns();
+  uint32_t zero = 0, tid;
+  struct scratch* scratch = bpf_map_lookup_elem(&scratches, &zero);
+  struct clew_bpf_counts* own = bpf_map_lookup_elem(&counts, &zero);
+  struct task_struct* task = bpf_get_current_task_btf();
+  const uint64_t* since = bpf_map_lookup_elem(&blocked_since, &next_tid);
+  long bytes;
+  if (!scratch || !own) return 0;
+  if (since) {
+    struct clew_bpf_resumed resumed = {
+        begin, (uint32_t)BPF_CORE_READ(next, tgid), next_tid, CLEW_BPF_RESUMED, 0, *since};
+    bpf_map_delete_elem(&blocked_since, &next_tid);
+    if (begin - resumed.since_ns >= least_blocked_ns &&
+        bpf_ringbuf_output(&ring, &resumed, sizeof resumed, BPF_RB_NO_WAKEUP) != 0)
+      own->lost++;
+  }
+  if (preempted || state == 0 || !task->mm || (task->flags & kExiting)) return 0;
+  struct trace* trace = &scratch->trace;
+  if (!begin_sample(trace, begin, true)) return 0;
+  trace->head.blocked = 1;
+  tid = trace->head.tid;
+  bytes = bpf_get_stack(arguments, trace->frames, CLEW_BPF_KERNEL_FRAMES * 8, 0);
+  trace->head.kernel_frames = bytes > 0 ? (uint32_t)bytes / 8 : 0;
+  /* What is lost here is missed when the thread runs again, and counted then. */
+  if (user_registers(scratch, task)) walk_and_send(scratch, task);
+  if (bpf_map_update_elem(&blocked_since, &tid, &begin, BPF_ANY) != 0) own->lost++;
   own->run_ns += bpf_ktime_get_ns() - begin;
   return 0;
 }

@@ -39,7 +39,8 @@ struct clew_bpf_module {
 enum clew_bpf_state {
   CLEW_BPF_WALKED = 0,  /* in the kernel, to the root */
   CLEW_BPF_SHIPPED = 1, /* registers and stack are shipped, for user space to unwind */
-  CLEW_BPF_NO_USER = 2  /* a kernel thread, or a process that is exiting */
+  CLEW_BPF_NO_USER = 2, /* a kernel thread, or a process that is exiting */
+  CLEW_BPF_RESUMED = 3  /* no sample: the record is a clew_bpf_resumed */
 };
 
 /* The head of a record: then the kernel's addresses, innermost first, then by `state` the user frames (pc,
@@ -57,10 +58,19 @@ struct clew_bpf_sample {
   uint32_t stack_asked;   /* bytes of stack to ship */
   uint32_t stack_bytes;   /* that are here */
   uint32_t in_kernel;     /* the sample is of kernel code */
-  uint32_t reserved;
+  uint32_t blocked;       /* the thread is about to block; clew_bpf_resumed says for how long it did */
   uint64_t registers[CLEW_REGISTERS]; /* by DWARF number, the user's */
   struct clew_bpf_file missing;       /* a file without a table that the walk has met; all 0: none */
   uint64_t missing_pc;                /* the address in it */
+};
+
+/* A thread runs again that blocked for long enough to be told of: begins as a sample does. */
+struct clew_bpf_resumed {
+  uint64_t time_ns; /* now */
+  uint32_t pid, tid;
+  uint32_t state; /* CLEW_BPF_RESUMED */
+  uint32_t reserved;
+  uint64_t since_ns; /* the time of its sample */
 };
 
 /* A record of a shipped sample has room for the most of both. */

@@ -1,6 +1,7 @@
 // The command line: one file a subcommand. Every function returns the process's exit status.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@ struct RecordOptions {
   std::string collector = "auto";
   double duration_s = 0;  // 0: until the command ends or Ctrl-C
   bool stop_for_other_stacks = true;
+  std::optional<double> off_cpu_ms;  // also waits of at least so long
   std::vector<std::string> command;
 };
 int record(const RecordOptions& options);
@@ -23,6 +25,7 @@ int record(const RecordOptions& options);
 struct ReportOptions {
   std::string format;  // "": summary and table
   std::string view = "logical";
+  bool off_cpu = false;
   std::string output;  // "": standard output
   std::string file = "clew.otlp.zst";
 };

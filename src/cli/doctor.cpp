@@ -126,7 +126,7 @@ Check tracing() {
 
 /// Loads the programs; where that fails, what is missing of all that they need.
 Check bpf(const utsname& kernel) {
-  const auto loaded = collect::bpf::Programs::load(false);
+  const auto loaded = collect::bpf::Programs::load({});
   if (loaded) return {"bpf", true, "unwind in the kernel (--collector bpf)", ""};
   std::string missing;
   const auto need = [&missing](bool there, const char* what) {

@@ -107,7 +107,8 @@ void ProfileSink::add(const collect::Trace& trace) {
                             .tid = trace.tid,
                             .time_ns = trace.time_ns,
                             .weight_ns = trace.weight_ns,
-                            .end = trace.end});
+                            .end = trace.end,
+                            .blocked = trace.blocked});
   batch_.comms += trace.comm;
 }
 
@@ -154,7 +155,8 @@ void ProfileSink::write(Batch& batch) {
                      .comm = std::string_view(batch.comms).substr(queued.first_comm, queued.comm_size),
                      .time_ns = queued.time_ns,
                      .weight_ns = queued.weight_ns,
-                     .end = queued.end});
+                     .end = queued.end,
+                     .blocked = queued.blocked});
   }
 }
 

@@ -58,6 +58,7 @@ class ProfileSink {
     pid_t pid, tid;
     uint64_t time_ns, weight_ns;
     clew_end end;
+    bool blocked;
   };
   struct Batch {
     std::vector<profile::Place> places;  // Place::mapping is 1 + an index of sources_

@@ -221,6 +221,12 @@ std::optional<std::string> wrong_options(const RecordOptions& options) {
       options.collector != "inprocess") {
     return "no collector '" + options.collector + "': use auto, bpf, perf or inprocess";
   }
+  if (options.off_cpu_ms && !(*options.off_cpu_ms >= 0 && *options.off_cpu_ms <= kMostSeconds * 1e3)) {
+    return "--off-cpu: give the least milliseconds that a wait must take to be recorded";
+  }
+  if (options.off_cpu_ms && options.collector != "auto" && options.collector != "bpf") {
+    return "--off-cpu is the bpf collector's: leave --collector " + options.collector + " out";
+  }
   if (options.collector == "inprocess" && options.command.empty()) {
     return "--collector inprocess enters a command when it starts: give -- COMMAND";
   }
@@ -376,6 +382,7 @@ Result<Started> start_events(const RecordOptions& options, bool bpf, const EndSi
   session_options.pids.assign(options.pids.begin(), options.pids.end());
   session_options.all = options.all;
   session_options.stop_threads = options.stop_for_other_stacks;
+  if (options.off_cpu_ms) session_options.least_blocked_ns = static_cast<uint64_t>(*options.off_cpu_ms * 1e6);
   if (!options.command.empty()) {
     auto forked = Command::fork_waiting(options.command, signals, {});
     if (!forked) return Error{forked.error()};
@@ -409,7 +416,7 @@ Result<Started> start_collector(const RecordOptions& options, const std::string&
   if (options.collector == "inprocess") return start_inprocess(options, file, signals, sink);
   if (options.collector == "perf") return start_events(options, false, signals, sink);
   auto bpf = start_events(options, true, signals, sink);
-  if (bpf || options.collector == "bpf") return bpf;
+  if (bpf || options.collector == "bpf" || options.off_cpu_ms) return bpf;
   auto perf = start_events(options, false, signals, sink);
   if (perf) {
     perf->notes.push_back("recorded by perf: " + bpf.error());

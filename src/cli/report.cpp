@@ -48,8 +48,9 @@ bool is_binary(const std::string& format) { return format == "pprof" || format =
 
 Result<std::string> render(const ReportOptions& options) {
   if (options.format == "otlp") return profile::otlp_message(options.file);
-  const Result<profile::Profile> read = profile::read(options.file);
+  Result<profile::Profile> read = profile::read(options.file);
   if (!read) return Error{read.error()};
+  if (options.off_cpu) profile::turn_off_cpu(*read);
   const profile::Profile& profile = *read;
   if (options.format == "summary") return profile::summary(profile);
   if (options.format == "summary-json") return profile::summary_json(profile);

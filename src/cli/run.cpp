@@ -75,6 +75,12 @@ int run(int argc, char** argv) {
       "seconds to record; a command runs on afterwards (default: until it ends, or Ctrl-C)");
   record_command->add_flag("!--no-stop", record_options.stop_for_other_stacks,
                            "never stop a thread to read its other stacks (signal stacks, coroutines)");
+  record_command
+      ->add_option("--off-cpu", record_options.off_cpu_ms,
+                   "also the time that threads are blocked, in waits of at least so many ms (1); as root")
+      ->expected(0, 1)
+      ->default_str("1")
+      ->type_name("MS");
   record_command->footer("clew record [OPTIONS] -- COMMAND [ARGUMENT...]");
   record_command->callback([&] { status = record(record_options); });
 
@@ -84,6 +90,8 @@ int run(int argc, char** argv) {
       "--format", report_options.format,
       "summary, summary-json, folded, pprof, speedscope or otlp (default: summary and table)");
   report_command->add_option("--view", report_options.view, "logical or physical")->capture_default_str();
+  report_command->add_flag("--off-cpu", report_options.off_cpu,
+                           "the time that threads were blocked (record --off-cpu) instead of CPU time");
   report_command->add_option("-o,--output", report_options.output,
                              "where to write (default: standard output)");
   report_command->add_option("FILE", report_options.file, "the recording")->capture_default_str();

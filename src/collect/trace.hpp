@@ -23,7 +23,8 @@ struct Trace {
   pid_t pid = 0, tid = 0;
   std::string_view comm;
   uint64_t time_ns = 0;    // CLOCK_MONOTONIC
-  uint64_t weight_ns = 0;  // CPU time that it stands for
+  uint64_t weight_ns = 0;  // CPU time that it stands for, or how long the thread was blocked
+  bool blocked = false;
   clew_end end = CLEW_END_ROOT;
   std::span<const TraceFrame> frames;  // leaf first: kernel frames, then the program's
 };

@@ -110,7 +110,8 @@ std::string folded(const Profile& profile) {
   std::vector<uint64_t> by_stack(profile.stacks.size());
   std::map<clew_end, uint64_t> without_frames;
   for (const ReadSample& sample : profile.samples)
-    ++(profile.stacks[sample.stack].empty() ? without_frames[sample.end] : by_stack[sample.stack]);
+    (profile.stacks[sample.stack].empty() ? without_frames[sample.end] : by_stack[sample.stack]) +=
+        profile.off_cpu ? sample.weight_ns / 1000 : 1;
 
   const Functions functions(profile);
   std::vector<std::string> names;

@@ -78,9 +78,11 @@ Hottest hottest(const Profile& profile) {
     if (by_stack[stack] == 0) continue;
     bool leaf = true;
     for (const uint32_t location : profile.stacks[stack]) {
+      // Whoever waits does so in the kernel's scheduler: its own function that waits tells more.
+      const bool own = !profile.off_cpu || profile.locations[location].place.kind == FrameKind::kNative;
       for (const uint32_t function : functions.at(location)) {
-        if (leaf) self[function] = saturating_sum(self[function], by_stack[stack]);
-        leaf = false;
+        if (leaf && own) self[function] = saturating_sum(self[function], by_stack[stack]);
+        leaf &= !own;
         if (last_stack[function] == stack) continue;
         last_stack[function] = stack;
         total[function] = saturating_sum(total[function], by_stack[stack]);

@@ -104,6 +104,10 @@ inline constexpr const char* kCollector = "clew.collector";
 inline constexpr const char* kCommand = "process.command_line";
 inline constexpr const char* kNotes = "clew.notes";
 
+// Types of samples, in nanoseconds: a piece has a Profile of each that occurred.
+inline constexpr const char* kCpu = "cpu";
+inline constexpr const char* kOffCpu = "off_cpu";
+
 inline constexpr const char* kFrameTypeNames[] = {"native", "kernel", "bpf"};  // by FrameKind
 
 }  // namespace clew::profile::otlp

@@ -35,7 +35,8 @@ class Encoder {
 
   std::string run() {
     value_type(1, "samples", "count");
-    value_type(1, "cpu", "nanoseconds");
+    const char* const type = profile_.off_cpu ? "off_cpu" : "cpu";
+    value_type(1, type, "nanoseconds");
     samples();
     mappings();
     locations();
@@ -48,7 +49,7 @@ class Encoder {
     value_type(11, "cpu", "nanoseconds");
     message_.add_int64(12, static_cast<int64_t>(profile_.period_ns));
     for (const std::string& note : profile_.totals.notes) message_.add_int64(13, string(printable(note)));
-    message_.add_int64(14, string("cpu"));
+    message_.add_int64(14, string(type));
     for (const std::string* text : order_) message_.add_string(6, *text);
     return std::move(bytes_);
   }

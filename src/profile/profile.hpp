@@ -46,8 +46,9 @@ struct Sample {
   pid_t pid = 0, tid = 0;
   std::string_view comm;
   uint64_t time_ns = 0;    // CLOCK_MONOTONIC
-  uint64_t weight_ns = 0;  // CPU time that the sample stands for
+  uint64_t weight_ns = 0;  // CPU time that the sample stands for, or how long the thread was blocked
   clew_end end = CLEW_END_ROOT;
+  bool blocked = false;
 };
 
 /// Counts of a whole recording, kept in the profile's attributes; what `summary-json` prints.
@@ -116,7 +117,9 @@ struct Profile {
   std::vector<Mapping> mappings;
   std::vector<Location> locations;
   std::vector<std::vector<uint32_t>> stacks;  // location indices, leaf first
-  std::vector<ReadSample> samples;            // in the file's order, not by time
+  std::vector<ReadSample> samples;            // of CPU time, in the file's order, not by time
+  std::vector<ReadSample> waits;              // of threads that were blocked
+  bool off_cpu = false;                       // the two have changed places: for output
   Totals totals;                              // where `truncated`: only what the samples themselves say
   uint64_t period_ns = 0;
   int64_t unix_offset_ns = 0;  // CLOCK_REALTIME minus CLOCK_MONOTONIC, when the recording began
@@ -135,12 +138,16 @@ Result<Profile> read(const std::string& path);
 /// truncated one. The same bounds.
 Result<std::string> otlp_message(const std::string& path);
 
+/// Makes the blocked threads' samples those that are put out: weights are the time that they were blocked.
+void turn_off_cpu(Profile& profile);
+
 // One function an output format (one file each): text to print, or bytes to write. Names are made printable:
 // a recorded program cannot send control characters to the terminal.
 std::string summary(const Profile&);  // fits 80 columns
 std::string summary_json(const Profile&);
 std::string table(const Profile&, size_t rows);  // hottest functions: self %, total %
-std::string folded(const Profile&);      // root first, `;` between functions, a space, the number of samples
+/// Root first, `;` between functions, a space, the number of samples; off CPU the microseconds.
+std::string folded(const Profile&);
 std::string pprof(const Profile&);       // gzip of profile.proto
 std::string speedscope(const Profile&);  // JSON, one profile a thread
 

@@ -527,10 +527,11 @@ class Decoder {
     });
     for (const uint32_t index : indices)
       if (const Attribute* attribute = attribute_at(index)) profile_attribute(*attribute);
-    const bool is_cpu = profile_.strings[type] == "cpu";
+    const bool is_cpu = profile_.strings[type] == otlp::kCpu,
+               is_off_cpu = profile_.strings[type] == otlp::kOffCpu;
     each(bytes, [&](protozero::pbf_reader& field) {
       if (!is(field, otlp::kSamples, kBytes)) return field.skip();
-      if (is_cpu) return sample(field.get_view());
+      if (is_cpu || is_off_cpu) return sample(field.get_view(), is_cpu ? profile_.samples : profile_.waits);
       ++profile_.ignored;
       field.skip();
     });
@@ -554,7 +555,7 @@ class Decoder {
     if (key == otlp::kNotes) totals.notes = attribute.array;
   }
 
-  void sample(const protozero::data_view& bytes) {
+  void sample(const protozero::data_view& bytes, std::vector<ReadSample>& samples) {
     budget_.refund((values_.size() + times_.size()) * sizeof(uint64_t) + indices_.size() * sizeof(uint32_t));
     indices_.clear();
     values_.clear();
@@ -607,7 +608,7 @@ class Decoder {
       const int64_t value = i < values_.size() ? values_[i] : values_.empty() ? 1 : 0;
       sample.weight_ns = static_cast<uint64_t>(std::max<int64_t>(0, value));
       sample.time_ns = i < times_.size() ? times_[i] - static_cast<uint64_t>(profile_.unix_offset_ns) : 0;
-      profile_.samples.push_back(sample);
+      samples.push_back(sample);
     }
   }
 

@@ -82,7 +82,8 @@ std::string wrapped(const std::string& text, const std::string& indent) {
 std::string headline(const Profile& profile, const Counts& counts) {
   const Totals& totals = profile.totals;
   std::string line =
-      fmt::format("{} samples in {:.1f} s", grouped(counts.samples), seconds(totals.duration_ns));
+      fmt::format("{} {} in {:.1f} s", grouped(counts.samples),
+                  profile.off_cpu ? "waits off the CPU" : "samples", seconds(totals.duration_ns));
   if (!totals.collector.empty()) line += fmt::format(" by the {} collector", printable(totals.collector));
   if (!totals.command.empty()) {
     const size_t used = line.size() + 2;
@@ -92,8 +93,9 @@ std::string headline(const Profile& profile, const Counts& counts) {
 }
 
 std::string traces(const Profile& profile, const Counts& counts) {
-  std::string text = fmt::format("  {:<15}{:>12}  {} of the samples reach the root\n", "complete",
-                                 grouped(counts.complete), percent(counts.complete, counts.samples));
+  std::string text =
+      fmt::format("  {:<15}{:>12}  {} of the {} reach the root\n", "complete", grouped(counts.complete),
+                  percent(counts.complete, counts.samples), profile.off_cpu ? "waits" : "samples");
   for (uint32_t end = 1; end < counts.by_end.size(); ++end)
     if (counts.by_end[end] > 0)
       text += fmt::format("  {:<15}{:>12}  {}\n", clew_end_name(end), grouped(counts.by_end[end]),
@@ -107,19 +109,27 @@ std::string traces(const Profile& profile, const Counts& counts) {
 
 std::string cpu_time(const Profile& profile, const Counts& counts) {
   const Totals& totals = profile.totals;
+  if (profile.off_cpu)
+    return fmt::format("Blocked: {:.2f} s, the sum over all threads\n", seconds(counts.weight_ns));
   std::string text;
   if (totals.cpu_used_ns > 0) {
     text += fmt::format("CPU time: {:.2f} s used, {:.2f} s of it sampled ({})\n", seconds(totals.cpu_used_ns),
-                        seconds(counts.cpu_sampled_ns), percent(counts.cpu_sampled_ns, totals.cpu_used_ns));
+                        seconds(counts.weight_ns), percent(counts.weight_ns, totals.cpu_used_ns));
     if (totals.collector == "perf" &&
-        static_cast<double>(counts.cpu_sampled_ns) < kMostSampled * static_cast<double>(totals.cpu_used_ns))
+        static_cast<double>(counts.weight_ns) < kMostSampled * static_cast<double>(totals.cpu_used_ns))
       text += "  time in the kernel gives no samples at perf_event_paranoid 2\n";
   } else {
-    text += fmt::format("CPU time: {:.2f} s sampled\n", seconds(counts.cpu_sampled_ns));
+    text += fmt::format("CPU time: {:.2f} s sampled\n", seconds(counts.weight_ns));
   }
   if (totals.clew_cpu_ns > 0)
     text += fmt::format("clew used {:.2f} s of CPU time\n", seconds(totals.clew_cpu_ns));
   if (totals.bpf_cpu_ns > 0) text += fmt::format("its BPF programs {:.2f} s\n", seconds(totals.bpf_cpu_ns));
+  if (!profile.waits.empty()) {
+    const Counts waits = count(profile, profile.waits);
+    text +=
+        fmt::format("Off the CPU: {} waits, {} complete, {:.2f} s (clew report --off-cpu)\n",
+                    grouped(waits.samples), percent(waits.complete, waits.samples), seconds(waits.weight_ns));
+  }
   return text;
 }
 
@@ -129,16 +139,21 @@ std::string hottest_functions(const Profile& profile) {
   for (size_t i = 0; i < std::min(kHottest, hot.functions.size()) && hot.functions[i].self_ns > 0; ++i)
     text += fmt::format("  {:>9}  {}\n", percent(hot.functions[i].self_ns, hot.all_ns),
                         shortened(hot.functions[i].name, kColumns - 13));
-  return text.empty() ? text : "Hottest functions, by the time in themselves\n" + text;
+  const char* const title = profile.off_cpu ? "Functions that wait, by the time that they were blocked\n"
+                                            : "Hottest functions, by the time in themselves\n";
+  return text.empty() ? text : title + text;
 }
 
 }  // namespace
 
 std::string summary(const Profile& profile) {
-  const Counts counts = count(profile);
+  const Counts counts = count(profile, profile.samples);
   std::string text = headline(profile, counts);
   if (counts.samples == 0)
-    text += wrapped("No samples: the program slept, or used less CPU time than one sampling period.", "  ");
+    text += wrapped(profile.off_cpu
+                        ? "No waits: record with --off-cpu as root, and see its least duration."
+                        : "No samples: the program slept, or used less CPU time than one sampling period.",
+                    "  ");
   else
     text += traces(profile, counts);
   text += cpu_time(profile, counts);

@@ -3,7 +3,7 @@
 //   samples, complete, lost, guessed (frames), frames, bytes, duration_ns, cpu_used_ns, cpu_sampled_ns,
 //   period_ns, ignored: numbers; collector, command: strings; truncated: bool; notes: strings;
 //   end_reasons: {clew_end_name: samples}, those that occurred; overhead: {clew_cpu_s, bpf_cpu_s}: CPU
-//   seconds.
+//   seconds; off_cpu: {waits, complete, blocked_ns}.
 #include <fmt/format.h>
 
 #include "profile/counts.hpp"
@@ -13,7 +13,8 @@
 namespace clew::profile {
 
 std::string summary_json(const Profile& profile) {
-  const Counts counts = count(profile);
+  const Counts counts = count(profile, profile.samples);
+  const Counts waits = count(profile, profile.waits);
   const Totals& totals = profile.totals;
   std::string ends, notes;
   for (uint32_t end = 0; end < counts.by_end.size(); ++end)
@@ -24,13 +25,15 @@ std::string summary_json(const Profile& profile) {
   return fmt::format(
       R"({{"samples": {}, "complete": {}, "lost": {}, "end_reasons": {{{}}}, "guessed": {}, "frames": {}, )"
       R"("bytes": {}, "collector": {}, "command": {}, "duration_ns": {}, "period_ns": {}, "cpu_used_ns": {}, )"
-      R"("cpu_sampled_ns": {}, "overhead": {{"clew_cpu_s": {:.6f}, "bpf_cpu_s": {:.6f}}}, "truncated": {}, )"
+      R"("cpu_sampled_ns": {}, "overhead": {{"clew_cpu_s": {:.6f}, "bpf_cpu_s": {:.6f}}}, )"
+      R"("off_cpu": {{"waits": {}, "complete": {}, "blocked_ns": {}}}, "truncated": {}, )"
       R"("ignored": {}, "notes": [{}]}})"
       "\n",
       counts.samples, counts.complete, totals.lost, ends, counts.guessed, counts.frames, profile.file_bytes,
       json_string(totals.collector), json_string(totals.command), totals.duration_ns, profile.period_ns,
-      totals.cpu_used_ns, counts.cpu_sampled_ns, static_cast<double>(totals.clew_cpu_ns) / 1e9,
-      static_cast<double>(totals.bpf_cpu_ns) / 1e9, profile.truncated, profile.ignored, notes);
+      totals.cpu_used_ns, counts.weight_ns, static_cast<double>(totals.clew_cpu_ns) / 1e9,
+      static_cast<double>(totals.bpf_cpu_ns) / 1e9, waits.samples, waits.complete, waits.weight_ns,
+      profile.truncated, profile.ignored, notes);
 }
 
 }  // namespace clew::profile

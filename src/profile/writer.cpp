@@ -86,6 +86,7 @@ struct IdentityHash {
 struct Observation {
   uint32_t identity, stack;
   uint64_t time_ns, weight_ns;
+  bool blocked;
 };
 
 // One piece being encoded: a protobuf message a table, put together at the end.
@@ -172,8 +173,10 @@ struct Writer::State {
   void encode_mappings();
   void encode_locations();
   void encode_stacks();
-  std::string encode_samples();
-  std::string encode_profile(const Totals* totals);
+  void sort_observations();
+  std::string encode_samples(std::span<const Observation> of_type) const;
+  std::string encode_profile(const char* type_name, std::span<const Observation> of_type,
+                             const Totals* totals);
   Result<bool> write_piece(const Totals* totals);
   Result<bool> append(const std::string& bytes);
 };
@@ -361,24 +364,27 @@ void Writer::State::encode_stacks() {
   new_stacks.clear();
 }
 
-// Samples of one stack by one thread are one message, as the specification asks.
-std::string Writer::State::encode_samples() {
+void Writer::State::sort_observations() {
   for (Observation& observation : observations) observation.stack = stack_index[observation.stack];
   std::sort(observations.begin(), observations.end(), [](const Observation& a, const Observation& b) {
-    return std::tie(a.identity, a.stack, a.time_ns) < std::tie(b.identity, b.stack, b.time_ns);
+    return std::tie(a.blocked, a.identity, a.stack, a.time_ns) <
+           std::tie(b.blocked, b.identity, b.stack, b.time_ns);
   });
+}
+
+// Samples of one stack by one thread are one message, as the specification asks.
+std::string Writer::State::encode_samples(std::span<const Observation> of_type) const {
   std::string samples;
   std::vector<int64_t> values;
   std::vector<uint64_t> times;
-  for (size_t i = 0; i < observations.size();) {
-    const Observation first = observations[i];
+  for (size_t i = 0; i < of_type.size();) {
+    const Observation first = of_type[i];
     values.clear();
     times.clear();
-    for (; i < observations.size() && observations[i].identity == first.identity &&
-           observations[i].stack == first.stack;
+    for (; i < of_type.size() && of_type[i].identity == first.identity && of_type[i].stack == first.stack;
          ++i) {
-      values.push_back(static_cast<int64_t>(observations[i].weight_ns));
-      times.push_back(observations[i].time_ns + static_cast<uint64_t>(unix_offset_ns));
+      values.push_back(static_cast<int64_t>(of_type[i].weight_ns));
+      times.push_back(of_type[i].time_ns + static_cast<uint64_t>(unix_offset_ns));
     }
     const std::vector<uint32_t>& indices = identity_attributes[first.identity];
     protozero::pbf_writer table(samples);
@@ -391,13 +397,14 @@ std::string Writer::State::encode_samples() {
   return samples;
 }
 
-std::string Writer::State::encode_profile(const Totals* totals) {
+std::string Writer::State::encode_profile(const char* type_name, std::span<const Observation> of_type,
+                                          const Totals* totals) {
   uint64_t first_ns = UINT64_MAX, last_ns = 0;
-  for (const Observation& observation : observations) {
+  for (const Observation& observation : of_type) {
     first_ns = std::min(first_ns, observation.time_ns);
     last_ns = std::max(last_ns, observation.time_ns);
   }
-  const std::string samples = encode_samples();
+  const std::string samples = encode_samples(of_type);
   std::vector<uint32_t> indices{attribute_int(otlp::kClockOffset, unix_offset_ns)};
   if (totals) {
     indices.push_back(attribute_int(otlp::kLost, static_cast<int64_t>(totals->lost)));
@@ -409,20 +416,23 @@ std::string Writer::State::encode_profile(const Totals* totals) {
     indices.push_back(attribute_string(otlp::kCommand, totals->command));
     if (!totals->notes.empty()) indices.push_back(attribute_strings(otlp::kNotes, totals->notes));
   }
-  std::string type;
-  protozero::pbf_writer type_message(type);
-  type_message.add_uint32(otlp::kType, string("cpu"));
-  type_message.add_uint32(otlp::kUnit, string("nanoseconds"));
+  const auto value_type = [this](const char* name) {
+    std::string type;
+    protozero::pbf_writer message(type);
+    message.add_uint32(otlp::kType, string(name));
+    message.add_uint32(otlp::kUnit, string("nanoseconds"));
+    return type;
+  };
 
   std::string profile;
   protozero::pbf_writer message(profile);
-  message.add_message(otlp::kSampleType, type);
+  message.add_message(otlp::kSampleType, value_type(type_name));
   profile += samples;
-  if (!observations.empty()) {
+  if (!of_type.empty()) {
     message.add_fixed64(otlp::kTimeUnixNano, first_ns + static_cast<uint64_t>(unix_offset_ns));
     message.add_uint64(otlp::kDurationNano, last_ns - first_ns + 1);
   }
-  message.add_message(otlp::kPeriodType, type);
+  message.add_message(otlp::kPeriodType, value_type(otlp::kCpu));
   message.add_int64(otlp::kPeriod, static_cast<int64_t>(period_ns));
   message.add_packed_uint32(otlp::kProfileAttributes, indices.begin(), indices.end());
   return profile;
@@ -433,14 +443,19 @@ Result<bool> Writer::State::write_piece(const Totals* totals) {
   encode_mappings();
   encode_locations();
   encode_stacks();
-  const std::string profile = encode_profile(totals);
+  sort_observations();
+  const auto blocked = std::ranges::find(observations, true, &Observation::blocked);
+  std::vector<std::string> profiles;
+  if (blocked != observations.end())
+    profiles.push_back(encode_profile(otlp::kOffCpu, {blocked, observations.end()}, nullptr));
+  profiles.push_back(encode_profile(otlp::kCpu, {observations.begin(), blocked}, totals));
 
   std::string scope;
   protozero::pbf_writer(scope).add_string(otlp::kScopeName, "clew");
   std::string scope_profiles;
   protozero::pbf_writer scope_message(scope_profiles);
   scope_message.add_message(otlp::kScope, scope);
-  scope_message.add_message(otlp::kProfiles, profile);
+  for (const std::string& profile : profiles) scope_message.add_message(otlp::kProfiles, profile);
   std::string resource_profiles;
   protozero::pbf_writer(resource_profiles).add_message(otlp::kScopeProfiles, scope_profiles);
   std::string piece;
@@ -541,7 +556,7 @@ void Writer::sample(const Sample& sample) {
   const uint32_t stack =
       sample.stack < state_->stack_index.size() + state_->new_stacks.size() ? sample.stack : 0;
   state_->observations.push_back(
-      {state_->identity(sample), stack, sample.time_ns & kTimeMask, sample.weight_ns});
+      {state_->identity(sample), stack, sample.time_ns & kTimeMask, sample.weight_ns, sample.blocked});
   state_->pending_bytes += 24;
 }
 

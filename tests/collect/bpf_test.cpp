@@ -138,7 +138,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, BpfPrograms, testing::Values("burn_raw", "burn_b
 
 TEST(BpfProgramsOfOurs, FollowChildrenAndForgetWhatEnds) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root";
-  auto programs = bpf::Programs::load(false);
+  auto programs = bpf::Programs::load({});
   ASSERT_TRUE(programs) << programs.error();
   ASSERT_TRUE((*programs)->start(1'000'000));
   int go[2], back[2];

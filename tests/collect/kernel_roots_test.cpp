@@ -41,6 +41,17 @@ TEST(KernelRoots, AreTheEntryTextAndWhatBeginsTasks) {
     EXPECT_FALSE(roots.contains(other)) << std::hex << other;
 }
 
+TEST(KernelRoots, TellTheSchedulersFunction) {
+  const KernelRoots roots = roots_of(
+      "ffffffff82263000 t __schedule\nffffffff82263000 t alias\n"
+      "ffffffff82263800 T schedule\n");
+  EXPECT_TRUE(roots.in_schedule(0xffffffff82263000));
+  EXPECT_TRUE(roots.in_schedule(0xffffffff822637ff));
+  EXPECT_FALSE(roots.in_schedule(0xffffffff82262fff));
+  EXPECT_FALSE(roots.in_schedule(0xffffffff82263800));
+  EXPECT_FALSE(roots_of("").in_schedule(0));
+}
+
 TEST(KernelRoots, AreNotKnownWhereAddressesAreHiddenOrTheListIsDamaged) {
   EXPECT_FALSE(roots_of("0000000000000000 T __entry_text_start\n"
                         "0000000000000000 T __entry_text_end\n"

@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdarg>
 #include <cstring>
@@ -26,6 +27,7 @@
 #include "clew_sample.skel.h"
 #include "collect/perf/perf_event.hpp"
 #include "collect/perf/sample_target.hpp"
+#include "process/clock.hpp"
 
 namespace clew::collect::bpf {
 
@@ -110,6 +112,7 @@ struct Programs::State {
   uint64_t period_ns = 0;
   uint32_t next_page = 0;
   uint32_t next_module = 0;
+  std::atomic<bool> ended = false;  // and what blocks is still to be told of
   // Its number in the map of modules; CLEW_BPF_MODULES: it has no place.
   std::map<std::shared_ptr<const table::Table>, uint32_t> loaded;
   std::set<std::array<uint64_t, 4>> files;  // that the programs know: inode, device, generation, module
@@ -133,6 +136,8 @@ struct Programs::State {
     if (skeleton != nullptr) clew_sample__destroy(skeleton);
   }
   int take(const void* data, size_t size);
+  void take_resumed(const clew_bpf_resumed& resumed);
+  void take_blocked(uint64_t now_ns);
   bool complete_trace(const clew_bpf_sample& head, std::span<const std::byte> frames);
 };
 
@@ -154,8 +159,35 @@ bool Programs::State::complete_trace(const clew_bpf_sample& head, std::span<cons
   return true;
 }
 
+void Programs::State::take_resumed(const clew_bpf_resumed& resumed) {
+  const perf::Resumed record = {.tid = resumed.tid, .reserved = 0, .since_ns = resumed.since_ns};
+  append(*round, perf::kResumed, 0, resumed.time_ns, {bytes_of(&record, sizeof record)});
+}
+
+/// Those that block as the recording ends.
+void Programs::State::take_blocked(uint64_t now_ns) {
+  const int map = bpf_map__fd(skeleton->maps.blocked_since);
+  clew_bpf_resumed resumed = {
+      .time_ns = now_ns, .pid = 0, .tid = 0, .state = CLEW_BPF_RESUMED, .reserved = 0, .since_ns = 0};
+  const uint32_t* last_key = nullptr;
+  while (bpf_map_get_next_key(map, last_key, &resumed.tid) == 0) {
+    last_key = &resumed.tid;
+    if (bpf_map_lookup_elem(map, last_key, &resumed.since_ns) == 0 &&
+        now_ns >= resumed.since_ns + skeleton->rodata->least_blocked_ns)
+      take_resumed(resumed);
+  }
+}
+
 /// One record of the ring.
 int Programs::State::take(const void* data, size_t size) {
+  clew_bpf_resumed resumed;
+  if (size >= sizeof resumed) {
+    std::memcpy(&resumed, data, sizeof resumed);
+    if (resumed.state == CLEW_BPF_RESUMED) {
+      take_resumed(resumed);
+      return 0;
+    }
+  }
   if (size < sizeof(clew_bpf_sample)) {
     result.malformed = true;
     return 0;
@@ -164,6 +196,7 @@ int Programs::State::take(const void* data, size_t size) {
   std::memcpy(&head, data, sizeof head);
   const auto* behind = static_cast<const std::byte*>(data) + sizeof head;
   const size_t rest = size - sizeof head;
+  const uint16_t blocked = head.blocked != 0 ? perf::kMiscBlocked : 0;
   if (head.state == CLEW_BPF_WALKED) {
     const size_t kernel_bytes = size_t{head.kernel_frames} * 8, user_bytes = size_t{head.user_frames} * 8;
     if (rest < kernel_bytes + user_bytes ||
@@ -178,7 +211,7 @@ int Programs::State::take(const void* data, size_t size) {
       return 0;
     }
     const std::vector<uint64_t> outwards(frames.rbegin(), frames.rend());
-    append(*round, perf::kWalkedSample, 0, head.time_ns,
+    append(*round, perf::kWalkedSample, blocked, head.time_ns,
            {bytes_of(&head, sizeof head), bytes_of(behind, kernel_bytes),
             bytes_of(outwards.data(), outwards.size() * 8)});
     return 0;
@@ -217,8 +250,9 @@ int Programs::State::take(const void* data, size_t size) {
       append(*round, perf::kMissingTable, 0, head.time_ns, {bytes_of(&missing, sizeof missing)});
     }
   }
-  append(*round, PERF_RECORD_SAMPLE, head.in_kernel != 0 ? PERF_RECORD_MISC_KERNEL : PERF_RECORD_MISC_USER,
-         head.time_ns, {bytes_of(&sample, sizeof sample), chain, stack});
+  const uint16_t misc = head.in_kernel != 0 ? PERF_RECORD_MISC_KERNEL : PERF_RECORD_MISC_USER;
+  append(*round, PERF_RECORD_SAMPLE, misc | blocked, head.time_ns,
+         {bytes_of(&sample, sizeof sample), chain, stack});
   return 0;
 }
 
@@ -240,13 +274,15 @@ std::string Programs::forbidden() {
   return may ? std::string() : "the bpf collector needs root, or CAP_BPF and CAP_PERFMON";
 }
 
-Result<std::unique_ptr<Programs>> Programs::load(bool all_processes) {
+Result<std::unique_ptr<Programs>> Programs::load(const Options& options) {
   if (std::string why = forbidden(); !why.empty()) return Error{std::move(why)};
   libbpf_set_print(say_nothing);
   auto state = std::make_unique<State>();
   state->skeleton = clew_sample__open();
   if (state->skeleton == nullptr) return Error{why_not(errno)};
-  state->skeleton->rodata->all_processes = all_processes;
+  state->skeleton->rodata->all_processes = options.all_processes;
+  state->skeleton->rodata->least_blocked_ns = options.least_blocked_ns.value_or(0);
+  bpf_program__set_autoload(state->skeleton->progs.clew_switch, options.least_blocked_ns.has_value());
   bpf_map__set_max_entries(state->skeleton->maps.last_traces,
                            static_cast<uint32_t>(std::max(libbpf_num_possible_cpus(), 1)));
   if (!find_cpu_variables(*state->skeleton))
@@ -272,8 +308,8 @@ Result<bool> Programs::start(uint64_t period_ns) {
     return Error{why_not(errno)};
   state_->skeleton->bss->sample_program = info.id;
   const auto& programs = state_->skeleton->progs;
-  for (const bpf_program* program :
-       {programs.clew_fork, programs.clew_exec, programs.clew_exit, programs.clew_missed}) {
+  for (const bpf_program* program : {programs.clew_fork, programs.clew_exec, programs.clew_exit,
+                                     programs.clew_missed, programs.clew_switch}) {
     if (!bpf_program__autoload(program)) continue;
     bpf_link* link = bpf_program__attach(program);
     if (link == nullptr) return Error{why_not(errno)};
@@ -302,6 +338,7 @@ Result<bool> Programs::start(uint64_t period_ns) {
 void Programs::stop() {
   for (bpf_link* link : state_->links) bpf_link__destroy(link);
   state_->links.clear();
+  state_->ended = bpf_program__autoload(state_->skeleton->progs.clew_switch);
 }
 
 void Programs::add_target(pid_t pid, bool at_exec) {
@@ -329,6 +366,7 @@ void Programs::drain(perf::Round& round, size_t room, perf::AppendResult& result
   state_->room = room;
   state_->result = {};
   ring_buffer__consume(state_->ring);
+  if (state_->ended.exchange(false)) state_->take_blocked(monotonic_ns());
   state_->round = nullptr;
   result = state_->result;
 }

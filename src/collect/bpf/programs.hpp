@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,13 @@ class Programs {
  public:
   /// Why they cannot be loaded, where this process lacks a capability or is in a PID namespace; else empty.
   static std::string forbidden();
+  struct Options {
+    bool all_processes = false;
+    /// Threads that block are sampled too, and told of where that was for at least so long.
+    std::optional<uint64_t> least_blocked_ns = {};
+  };
   /// Loads the programs; nothing is sampled yet. The error says what is missing, and what to do.
-  static Result<std::unique_ptr<Programs>> load(bool all_processes);
+  static Result<std::unique_ptr<Programs>> load(const Options& options);
   ~Programs();
 
   /// Samples every CPU from now on, every `period_ns` of its time.
@@ -34,7 +40,9 @@ class Programs {
   void set_stack_bytes(uint32_t bytes);
 
   /// Moves the samples that are there into a round: walked ones as perf::kWalkedSample, shipped ones as
-  /// perf's own, before them perf::kMissingTable where a table was missing. Drain thread.
+  /// perf's own, before them perf::kMissingTable where a table was missing; those of threads that are about
+  /// to block are marked perf::kMiscBlocked, and a perf::kResumed follows. After stop() threads that still
+  /// block are told of as if they ran again. Drain thread.
   void drain(perf::Round& round, size_t room, perf::AppendResult& result);
 
   /// Loads a module's table for a file that the programs have met. Unwind thread. False where there is none,

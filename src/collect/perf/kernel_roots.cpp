@@ -33,6 +33,9 @@ KernelRoots KernelRoots::load(const std::string& path) {
       roots.ranges_.back().second = address;
       open = false;
     }
+    if (roots.schedule_.second == 0 && address > roots.schedule_.first && roots.schedule_.first != 0)
+      roots.schedule_.second = address;
+    if (name == "__schedule") roots.schedule_ = {address, 0};
     if (name == "__entry_text_start") entry_start = address;
     if (name == "__entry_text_end" && entry_start != 0 && address > entry_start)
       roots.ranges_.emplace_back(entry_start, address);

@@ -17,9 +17,15 @@ class KernelRoots {
   /// Whether anything is known: not where the kernel hides its addresses.
   bool known() const { return !ranges_.empty(); }
   bool contains(uint64_t address) const;
+  /// Whether an address lies in the function in which a task leaves its CPU and comes back to it.
+  bool in_schedule(uint64_t address) const {
+    return address >= schedule_.first && address < schedule_.second;
+  }
 
  private:
-  std::vector<std::pair<uint64_t, uint64_t>> ranges_;  // first, and behind the last
+  using Range = std::pair<uint64_t, uint64_t>;  // first, and behind the last
+  std::vector<Range> ranges_;
+  Range schedule_ = {};
 };
 
 }  // namespace clew::collect::perf

@@ -53,6 +53,16 @@ struct MissingTable {
   clew_bpf_file file;
 };
 
+/// Of a sample from the BPF collector, in Entry::misc, in a bit that perf does not use: the thread is about
+/// to block.
+inline constexpr uint16_t kMiscBlocked = 1 << 8;
+/// It runs again.
+inline constexpr uint32_t kResumed = 0x10002;
+struct Resumed {
+  uint32_t tid, reserved;
+  uint64_t since_ns;  // the time of the sample
+};
+
 /// What one pass over all rings brought.
 struct Round {
   uint64_t start_ns = 0;  // CLOCK_MONOTONIC before the first ring was read

@@ -100,7 +100,8 @@ Result<std::unique_ptr<Session>> Session::start(const SessionOptions& options, S
   plan.samples = !options.bpf;
   std::unique_ptr<bpf::Programs> programs;
   if (options.bpf) {
-    auto loaded = bpf::Programs::load(options.all);
+    auto loaded =
+        bpf::Programs::load({.all_processes = options.all, .least_blocked_ns = options.least_blocked_ns});
     if (!loaded) return Error{loaded.error()};
     programs = std::move(*loaded);
   }

@@ -33,7 +33,9 @@ struct SessionOptions {
   pid_t command = 0;        // a child that waits before its exec
   std::vector<pid_t> pids;  // running processes
   bool all = false;
-  bool bpf = false;          // samples are taken and unwound by BPF programs
+  bool bpf = false;  // samples are taken and unwound by BPF programs
+  /// With `bpf`: also how long threads block, where it is for at least so long.
+  std::optional<uint64_t> least_blocked_ns = {};
   bool stop_threads = true;  // to read stacks that are not in one piece (stop_sampler.hpp)
   size_t ring_bytes = size_t{4} << 20;
   size_t queue_bytes = size_t{128} << 20;

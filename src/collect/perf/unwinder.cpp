@@ -108,14 +108,28 @@ void Unwinder::use(const Pending& pending) {
   bool understood = true;
   const std::lock_guard lock(mutex_);
   switch (entry.type) {
+    case kResumed: {
+      Resumed record = {};
+      std::memcpy(&record, bytes.data(), sizeof record);  // made by ourselves
+      resumed(record, entry.time_ns);
+      break;
+    }
     case PERF_RECORD_SAMPLE: {
+      if ((entry.misc & kMiscBlocked) != 0) {
+        keep_blocked(entry, bytes);
+        break;
+      }
       Sample record = {};
       understood = read_sample(bytes, record);
       if (understood) sample(record, entry.misc);
       break;
     }
     case kWalkedSample:
-      understood = walked_sample(bytes);
+      if ((entry.misc & kMiscBlocked) != 0) {
+        keep_blocked(entry, bytes);
+      } else {
+        understood = walked_sample(bytes);
+      }
       break;
     case kMissingTable: {
       MissingTable missing = {};
@@ -143,6 +157,7 @@ void Unwinder::use(const Pending& pending) {
       } else {
         tree_.exit(record, entry.time_ns);
         size_.forget(static_cast<pid_t>(record.tid));
+        blocked_.erase(static_cast<pid_t>(record.tid));
       }
       break;
     }
@@ -208,8 +223,15 @@ Process& Unwinder::known(pid_t pid) {
 void Unwinder::deliver(Trace& trace) {
   trace.comm = tree_.comm(trace.pid, trace.tid);
   trace.frames = frames_;
-  counters_.samples.fetch_add(1, std::memory_order_relaxed);
-  if (trace.end == CLEW_END_ROOT) counters_.complete.fetch_add(1, std::memory_order_relaxed);
+  if (blocked_ns_ != 0) {
+    trace.blocked = true;
+    trace.weight_ns = blocked_ns_;
+    trace.frames = trace.frames.subspan(frames_before_schedule());
+    counters_.waits.fetch_add(1, std::memory_order_relaxed);
+  } else {
+    counters_.samples.fetch_add(1, std::memory_order_relaxed);
+    if (trace.end == CLEW_END_ROOT) counters_.complete.fetch_add(1, std::memory_order_relaxed);
+  }
   sink_(trace);
 }
 
@@ -290,6 +312,50 @@ void Unwinder::miss(const MissingTable& missing) {
   const Process& process = known(static_cast<pid_t>(missing.pid));
   const process::Mapping* mapping = process.space ? process.space->find(missing.pc) : nullptr;
   if (mapping != nullptr && mapping->module) missing_table_(missing.file, *mapping->module);
+}
+
+void Unwinder::keep_blocked(const Entry& entry, std::span<const std::byte> bytes) {
+  uint32_t tid = 0;
+  if (entry.type == kWalkedSample) {
+    clew_bpf_sample head;
+    if (bytes.size() < sizeof head) return;
+    std::memcpy(&head, bytes.data(), sizeof head);
+    tid = head.tid;
+  } else {
+    Sample record = {};
+    if (!read_sample(bytes, record)) return;
+    tid = record.head.tid;
+  }
+  Blocked& blocked = blocked_[static_cast<pid_t>(tid)];
+  blocked.since_ns = entry.time_ns;
+  blocked.type = entry.type;
+  blocked.misc = entry.misc;
+  blocked.bytes.assign(bytes.begin(), bytes.end());
+}
+
+void Unwinder::resumed(const Resumed& record, uint64_t time_ns) {
+  const auto found = blocked_.find(static_cast<pid_t>(record.tid));
+  if (found == blocked_.end() || found->second.since_ns != record.since_ns) {
+    counters_.lost.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  const Blocked blocked = std::move(found->second);
+  blocked_.erase(found);
+  blocked_ns_ = std::max<uint64_t>(time_ns - record.since_ns, 1);
+  if (blocked.type == kWalkedSample) {
+    walked_sample(blocked.bytes);
+  } else if (Sample waiting = {}; read_sample(blocked.bytes, waiting)) {
+    sample(waiting, blocked.misc);
+  }
+  blocked_ns_ = 0;
+}
+
+size_t Unwinder::frames_before_schedule() const {
+  constexpr size_t kMost = 12;
+  for (size_t i = 0; i < std::min(kMost, frames_.size()) && kernel_roots_; ++i)
+    if (frames_[i].frame.how == CLEW_HOW_KERNEL && kernel_roots_->in_schedule(frames_[i].frame.pc - 1))
+      return i;
+  return 0;
 }
 
 void Unwinder::stopped_begun(pid_t pid, pid_t tid, uint64_t time_ns) {

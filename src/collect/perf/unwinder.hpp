@@ -35,6 +35,7 @@ struct UnwindCounters {
   std::atomic<uint64_t> complete = 0;
   std::atomic<uint64_t> lost = 0;       // by LOST records
   std::atomic<uint64_t> throttled = 0;  // times that the kernel paused sampling
+  std::atomic<uint64_t> waits = 0;      // of blocked threads: not among the samples
   std::atomic<uint64_t> unknown = 0;    // records of a form that was not understood
 };
 
@@ -86,6 +87,11 @@ class Unwinder {
   clew_end kernel_end();
   bool walked_sample(std::span<const std::byte> bytes);
   void miss(const MissingTable& missing);
+  /// Keeps a thread's sample until it runs again.
+  void keep_blocked(const Entry& entry, std::span<const std::byte> bytes);
+  void resumed(const Resumed& record, uint64_t time_ns);
+  /// How many of a blocked thread's frames, the first ones, are the tracepoint's and its program's.
+  size_t frames_before_schedule() const;
   void deliver(Trace& trace);
   /// Whether a sample of user space is taken with the thread stopped instead.
   bool taken_elsewhere(pid_t tid, uint64_t time_ns) const;
@@ -95,6 +101,13 @@ class Unwinder {
     uint64_t from_ns = 0;
     uint64_t until_ns = UINT64_MAX;
     uint64_t needed_ns = 0;  // when it was last of use
+  };
+
+  struct Blocked {
+    uint64_t since_ns = 0;
+    uint32_t type = 0;
+    uint16_t misc = 0;
+    std::vector<std::byte> bytes;
   };
 
   RoundQueue& queue_;
@@ -112,6 +125,8 @@ class Unwinder {
   SampleTarget target_;
   StoppedTarget stopped_target_;
   std::unordered_map<pid_t, Stopped> stopped_;
+  std::unordered_map<pid_t, Blocked> blocked_;
+  uint64_t blocked_ns_ = 0;  // of the sample in use; 0: it is none of a blocked thread
   UnwindCounters counters_;
 
   std::deque<std::unique_ptr<Round>> rounds_;
