@@ -28,6 +28,9 @@ BPF_INLINE uint32_t table_word(const struct bpf_context* context, uint32_t index
   const uint32_t* words = (const uint32_t*)bpf_map_lookup_elem(&table_pages, &page);
   return words ? words[index % 8192] : 0;
 }
+BPF_INLINE bool read_bytes(uint64_t address, uint8_t* out, uint32_t size) {
+  return bpf_probe_read_user(out, size, (const void*)address) == 0;
+}
 BPF_INLINE bool read_u64(uint64_t address, uint64_t* out) {
   return bpf_probe_read_user(out, sizeof *out, (const void*)address) == 0;
 }
@@ -39,8 +42,10 @@ static __attribute__((noinline)) uint32_t find(struct bpf_context* context, uint
 #define CLEW_TABLE_WORD(context, header, index) table_word(context, index)
 #define CLEW_READ_U64(context, address, out) read_u64(address, out)
 #define CLEW_FIND(context, pc, code) find(context, pc, code)
+#define CLEW_SFRAME_READ(context, at, out, size) read_bytes(at, out, size)
 #define CLEW_LOOP(limit, function, walk) bpf_loop(limit, function, walk, 0)
 
+#include "core/sframe.h"
 #include "core/walk.h"
 
 static struct clew_table_header module;
@@ -65,4 +70,14 @@ int sample(void* registers) {
   walk.capacity = 128;
   clew_walk_run(&walk);
   return 0;
+}
+
+static struct clew_sframe sframe;
+static struct clew_sframe_function function;
+static struct clew_sframe_row row;
+
+SEC("perf_event")
+int sframe_row(uint64_t* registers) {
+  if (clew_sframe_open(&context, &sframe, registers[0], registers[1], registers[0]) != CLEW_SFRAME_OK) return 0;
+  return (int)clew_sframe_lookup(&context, &sframe, registers[2], &function, &row);
 }
