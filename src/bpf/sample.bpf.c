@@ -172,7 +172,7 @@ struct place {
   uint64_t bp;   /* kUnknown where it is not known */
   uint64_t slot; /* 0: rbp is the callee's */
 };
-enum { kPlaces = 1000, kUnknown = 1 };
+enum { kPlaces = 1000 /* below 1024 */, kUnknown = 1 };
 struct fresh_places {
   struct place place[CLEW_BPF_FRAMES];
 };
@@ -188,7 +188,7 @@ struct last_trace {
   uint32_t number;       /* counts the traces sent */
   uint32_t simple_from;  /* the first place from which on there are but simple steps */
   struct place place[kPlaces];
-  struct place behind[kPlaces]; /* never used: the verifier does not see that a copy ends at the last place */
+  struct place behind[1024]; /* never used: the verifier does not see that a copy ends at the last place */
 };
 struct {
   __uint(type, BPF_MAP_TYPE_ARRAY); /* not one a CPU, whose values are at most 32 KiB */
@@ -683,6 +683,8 @@ static __always_inline bool send_walked(struct scratch* scratch) {
   if (joined > kPlaces || count > joined) return true; /* deeper than is kept */
   joined -= count;
   if (joined >= kPlaces || count > kPlaces) return true;
+  asm volatile("" : "+r"(count)); /* or the compiler leaves the mask out, by which older verifiers know the size */
+  count &= 1023;
   bpf_probe_read_kernel(&last->place[joined], count * sizeof(struct place), places->place);
   last->mm = scratch->mm;
   last->sequence = scratch->sequence;
