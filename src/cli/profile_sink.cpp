@@ -25,6 +25,14 @@ std::string symbol_at(const Symbols& symbols, uint64_t address) {
   return after->size == 0 || address - after->address < after->size ? after->name : std::string();
 }
 
+/// The file and line that hold at `address`; empty where none does.
+symbolize::Line line_at(const std::vector<collect::bpf::Function::Line>& lines, uint64_t address) {
+  const auto after = std::ranges::upper_bound(lines, address, {}, &collect::bpf::Function::Line::address);
+  if (after == lines.begin()) return {};
+  return {
+      .function = {}, .file = symbolize::sanitize(std::prev(after)->file), .line = std::prev(after)->line};
+}
+
 /// Where to look an address up: a return address lies behind its call.
 uint64_t lookup_address(const profile::Place& place) {
   return (place.flags & CLEW_FRAME_EXACT_PC) != 0 || place.address == 0 ? place.address : place.address - 1;
@@ -79,6 +87,25 @@ uint32_t ProfileSink::source_of(const process::Mapping& mapping) {
   return index;
 }
 
+uint32_t ProfileSink::source_of(const collect::bpf::Function& function) {
+  uint32_t& index = by_function_[&function];
+  if (index != 0) return index;
+  index = ++source_count_;
+  const std::string& program = function.program.empty() ? function.name : function.program;
+  auto source = std::make_unique<Source>();
+  source->mapping = {.start = function.start,
+                     .end = function.end,
+                     .offset = 0,
+                     .path = symbolize::sanitize("[bpf:" + program + "]"),
+                     .build_id = function.tag};
+  const std::string owner = function.program.empty() ? " [bpf]" : " [bpf:" + function.program + "]";
+  source->symbols.push_back(
+      {function.start, function.end - function.start, symbolize::sanitize(function.name + owner)});
+  source->lines = function.lines;
+  batch_.sources.push_back(std::move(source));
+  return index;
+}
+
 void ProfileSink::add(const collect::Trace& trace) {
   const std::lock_guard lock(mutex_);
   if (batch_.samples.size() >= kMostWaiting) {
@@ -92,7 +119,8 @@ void ProfileSink::add(const collect::Trace& trace) {
     place.how = static_cast<uint8_t>(frame.frame.how);
     place.flags = static_cast<uint8_t>(frame.frame.flags);
     if (frame.frame.how == CLEW_HOW_KERNEL) {
-      place.kind = profile::FrameKind::kKernel;
+      place.kind = frame.bpf_function != nullptr ? profile::FrameKind::kBpf : profile::FrameKind::kKernel;
+      if (frame.bpf_function != nullptr) place.mapping = source_of(*frame.bpf_function);
     } else if (frame.mapping != nullptr) {
       place.mapping = source_of(*frame.mapping);
       if (place.mapping != 0) place.address -= frame.mapping->bias;
@@ -165,13 +193,13 @@ std::vector<symbolize::Lines> ProfileSink::symbolize(std::span<const profile::Pl
   std::map<uint32_t, std::vector<size_t>> by_mapping;
   // Modules and BPF programs may be new.
   if (std::ranges::any_of(places, [this](const profile::Place& place) {
-        return place.kind != profile::FrameKind::kNative && !kernel_.is_permanent(place.address);
+        return place.kind == profile::FrameKind::kKernel && !kernel_.is_permanent(place.address);
       })) {
     kernel_ = symbolize::KernelSymbols::load();
   }
   for (size_t i = 0; i < places.size(); ++i) {
     const profile::Place& place = places[i];
-    if (place.kind != profile::FrameKind::kNative) {
+    if (place.kind == profile::FrameKind::kKernel) {
       const std::string name = kernel_.name(lookup_address(place));
       if (!name.empty()) lines[i].push_back({.function = name, .file = {}, .line = 0});
     } else if (place.mapping != 0) {
@@ -192,9 +220,15 @@ std::vector<symbolize::Lines> ProfileSink::symbolize(std::span<const profile::Pl
           lines[indices[k]] = std::move(answers[k]);
       } else {
         for (const size_t i : indices) {
-          const std::string name = symbol_at(source.symbols, lookup_address(places[i]));
-          if (!name.empty())
+          const uint64_t address = lookup_address(places[i]);
+          const std::string name = symbol_at(source.symbols, address);
+          if (name.empty()) continue;
+          if (places[i].kind == profile::FrameKind::kBpf) {
+            lines[i].push_back(line_at(source.lines, address));
+            lines[i].back().function = name;
+          } else {
             lines[i].push_back({.function = symbolize::demangle(name), .file = {}, .line = 0});
+          }
         }
       }
     }

@@ -50,7 +50,9 @@ class ProfileSink {
       uint64_t address, size;
       std::string name;
     };
-    std::vector<Symbol> symbols;  // where there is no file: the vDSO, an image in memory
+    std::vector<Symbol>
+        symbols;  // where there is no file: the vDSO, an image in memory, a BPF program's function
+    std::vector<collect::bpf::Function::Line> lines;  // of such a function
   };
   struct Queued {
     size_t first_place, places;
@@ -68,6 +70,7 @@ class ProfileSink {
   };
 
   uint32_t source_of(const process::Mapping& mapping);
+  uint32_t source_of(const collect::bpf::Function& function);
   void run();
   void write(Batch& batch);
   std::vector<symbolize::Lines> symbolize(std::span<const profile::Place> places);
@@ -75,6 +78,7 @@ class ProfileSink {
   // The collector's thread.
   std::unordered_map<const process::Module*, uint32_t> by_module_;
   std::unordered_map<std::string, uint32_t> by_path_;
+  std::unordered_map<const collect::bpf::Function*, uint32_t> by_function_;
   uint32_t source_count_ = 0;
   uint64_t dropped_ = 0;
 

@@ -9,16 +9,19 @@
 #include <string_view>
 
 #include "clew/frame.h"
+#include "collect/bpf/functions.hpp"
 #include "process/address_space.hpp"
 
 namespace clew::collect {
 
 struct TraceFrame {
   clew_frame frame;
-  const process::Mapping* mapping;  // null: nothing is mapped there, or kernel code
+  const process::Mapping* mapping;              // null: nothing is mapped there, or kernel code
+  const bpf::Function* bpf_function = nullptr;  // kernel code of a BPF program
 };
 
-/// All that it refers to is valid during the call that delivers it; a Mapping's module may be kept.
+/// All that it refers to is valid during the call that delivers it; a Mapping's module may be kept, and a
+/// bpf::Function as long as the collector is there.
 struct Trace {
   pid_t pid = 0, tid = 0;
   std::string_view comm;

@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <cstdarg>
+#include <fstream>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -23,8 +24,44 @@
 namespace clew::collect {
 namespace {
 
+/// Where a BPF program's frame lies, as the trace has it.
+struct Place {
+  std::string function, program, file;
+  uint32_t line = 0;
+  uint64_t address = 0;  // of the instruction, or in the call before it
+};
+Place place_of(const TraceFrame& frame) {
+  Place place;
+  const uint64_t address = frame.frame.pc - ((frame.frame.flags & CLEW_FRAME_EXACT_PC) != 0 ? 0 : 1);
+  place.address = address;
+  if (frame.bpf_function == nullptr) return place;
+  place.function = frame.bpf_function->name;
+  place.program = frame.bpf_function->program;
+  for (const auto& line : frame.bpf_function->lines) {
+    if (line.address > address) break;
+    place.file = line.file;
+    place.line = line.line;
+  }
+  return place;
+}
+
+/// The lines of a function in burn.bpf.c, from the one with its name to the closing brace.
+std::pair<uint32_t, uint32_t> lines_of(const std::string& function) {
+  std::ifstream source(CLEW_SOURCE_DIR "/tests/collect/burn.bpf.c");
+  std::string text;
+  uint32_t number = 0, first = 0;
+  while (std::getline(source, text)) {
+    ++number;
+    if (first == 0 && text.find(function + "(") != std::string::npos && !text.starts_with(" "))
+      first = number;
+    if (first != 0 && text == "}") return {first, number};
+  }
+  return {0, 0};
+}
+
 struct Taken {
   std::vector<uint64_t> kernel;  // innermost first
+  std::vector<Place> places;     // of the same frames
   size_t user = 0;
   clew_end end = CLEW_END_ROOT;
 };
@@ -75,6 +112,7 @@ TEST_P(BpfPrograms, AreWholeInTheStacksOfWhatTheyInterrupt) {
     for (const TraceFrame& frame : trace.frames) {
       if (frame.frame.how == CLEW_HOW_KERNEL) {
         one.kernel.push_back(frame.frame.pc);
+        one.places.push_back(place_of(frame));
       } else {
         ++one.user;
       }
@@ -98,11 +136,33 @@ TEST_P(BpfPrograms, AreWholeInTheStacksOfWhatTheyInterrupt) {
   const auto is = [&](const Taken& one, size_t frame, const char* part) {
     return frame < one.kernel.size() && names.name(one.kernel[frame]).find(part) != std::string::npos;
   };
-  size_t inner = 0, middle = 0, holes = 0, incomplete = 0, interrupted = 0;
+  // burn() is inlined.
+  const auto inlined = lines_of("burn");
+  size_t inner = 0, middle = 0, holes = 0, incomplete = 0, interrupted = 0, in_program = 0;
   for (const Taken& one : taken) {
     incomplete += one.end != CLEW_END_ROOT;
     EXPECT_EQ(one.end == CLEW_END_ROOT, one.user != 0) << one.end;
     for (size_t i = 0; i < one.kernel.size(); ++i) {
+      // What kallsyms calls bpf_prog_TAG_NAME is the function NAME, at one of its lines.
+      const Place& place = one.places[i];
+      const std::string symbol = names.name(place.address);
+      // Not a return address: the instruction that was interrupted.
+      EXPECT_TRUE(place.address == one.kernel[i] || (i != 0 && !is(one, i - 1, "asm_"))) << symbol;
+      if (symbol.find("_burn_") != std::string::npos) {
+        ++in_program;
+        EXPECT_TRUE(symbol.starts_with("bpf_prog_")) << symbol;
+        EXPECT_NE(symbol.find("_" + place.function + " [bpf]"), std::string::npos)
+            << symbol << place.function;
+        EXPECT_EQ(place.program, place.function == GetParam() ? "" : GetParam());
+        EXPECT_TRUE(place.file.ends_with("tests/collect/burn.bpf.c")) << place.file;
+        const auto [first, last] = lines_of(place.function);
+        const bool own = place.line >= first && place.line <= last;
+        const bool of_inlined =
+            place.function == GetParam() && place.line >= inlined.first && place.line <= inlined.second;
+        EXPECT_TRUE(own || of_inlined) << place.function << " line " << place.line;
+      } else {
+        EXPECT_EQ(place.function, "") << symbol;
+      }
       if (is(one, i, "burn_inner")) {
         ++inner;
         const bool whole = is(one, i + 1, "burn_middle") || is(one, i + 1, "bpf_loop");
@@ -120,6 +180,7 @@ TEST_P(BpfPrograms, AreWholeInTheStacksOfWhatTheyInterrupt) {
       }
     }
   }
+  EXPECT_GT(in_program, taken.size());
   // No sample is missing: nearly all of the child's time is inside the program.
   const uint64_t due = cpu_used_ns * options.frequency_hz / 1'000'000'000;
   EXPECT_GT(taken.size(), due * 9 / 10);
@@ -131,6 +192,67 @@ TEST_P(BpfPrograms, AreWholeInTheStacksOfWhatTheyInterrupt) {
   EXPECT_LE(interrupted, taken.size() / 200 + 2);
   // The kernel does not get past the first instructions of the program itself: some in a thousand samples.
   EXPECT_LE(holes, taken.size() / 100 + 2);
+}
+
+/// A program that is loaded while the recording runs, and unloaded before it ends.
+TEST(BpfProgramsOfOthers, AreKnownThoughTheyComeAndGo) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root";
+  int go[2], ready[2];
+  ASSERT_EQ(pipe(go), 0);
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    libbpf_set_print([](libbpf_print_level, const char*, va_list) { return 0; });
+    char byte;
+    if (read(go[0], &byte, 1) != 1) _exit(1);
+    for (int round = 0; round < 3; ++round) {  // each may get the memory of the one before
+      burn* skeleton = burn__open();
+      const char* program = round % 2 == 0 ? "burn_raw" : "burn_btf";
+      bpf_program__set_autoload(bpf_object__find_program_by_name(skeleton->obj, program), true);
+      if (burn__load(skeleton) != 0) _exit(1);
+      skeleton->bss->target = static_cast<uint32_t>(getpid());
+      if (burn__attach(skeleton) != 0) _exit(1);
+      for (int i = 0; i < 400; ++i) syscall(SYS_getppid);
+      burn__destroy(skeleton);
+    }
+    if (write(ready[1], "x", 1) != 1 || read(go[0], &byte, 1) != 1) _exit(1);
+    _exit(0);
+  }
+  perf::SessionOptions options;
+  options.pids = {child};
+  options.bpf = true;
+  std::mutex mutex;
+  size_t whole = 0, raw = 0, btf = 0;
+  auto session = perf::Session::start(options, [&](const Trace& trace) {
+    const std::lock_guard lock(mutex);
+    std::string chain;
+    for (const TraceFrame& frame : trace.frames) {
+      const Place place = place_of(frame);
+      if (place.function.empty()) continue;
+      EXPECT_TRUE(place.file.ends_with("tests/collect/burn.bpf.c")) << place.file;
+      EXPECT_NE(place.line, 0u);
+      chain = place.function + ";" + chain;
+      raw += place.function == "burn_raw";
+      btf += place.function == "burn_btf";
+    }
+    whole += chain.starts_with("burn_raw;burn_middle;") || chain.starts_with("burn_btf;burn_middle;");
+    // Never the functions of two programs in one chain.
+    EXPECT_FALSE(chain.find("burn_raw") != std::string::npos && chain.find("burn_btf") != std::string::npos)
+        << chain;
+  });
+  char byte;
+  if (session) {
+    EXPECT_EQ(write(go[1], "1", 1), 1);
+    EXPECT_EQ(read(ready[0], &byte, 1), 1);
+    (*session)->stop();
+  }
+  EXPECT_EQ(write(go[1], "2", 1), 1);
+  waitpid(child, nullptr, 0);
+  ASSERT_TRUE(session) << session.error();
+  EXPECT_GT(whole, 20u);
+  EXPECT_GT(raw, 10u);
+  EXPECT_GT(btf, 5u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, BpfPrograms, testing::Values("burn_raw", "burn_btf", "burn_classic"),

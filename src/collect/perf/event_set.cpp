@@ -134,6 +134,11 @@ Result<EventSet> EventSet::open(const EventPlan& plan) {
   EventSet set;
   set.rights_ = plan.rights;
   if (auto mapped = set.map_rings(plan); !mapped) return Error{mapped.error()};
+  for (size_t i = 0; i < set.owners_.size() && !plan.rights.exclude_kernel; ++i) {
+    process::UniqueFd fd(open_event(programs_attr(), -1, set.cpus_[i]));
+    if (fd.get() < 0 || ioctl(fd.get(), PERF_EVENT_IOC_SET_OUTPUT, set.owners_[i].get()) != 0) break;
+    set.programs_.push_back(std::move(fd));
+  }
   if (plan.all || plan.command != 0) {
     const int error = set.add_target(plan, plan.all ? -1 : plan.command);
     if (error != 0) return Error{explain_open_error(-error, 0, plan.all)};

@@ -67,6 +67,7 @@ class EventSet {
   Rights rights_;
   std::vector<int> cpus_;
   std::vector<process::UniqueFd> owners_;
+  std::vector<process::UniqueFd> programs_;  // that tell of BPF programs; none without privileges
   std::vector<Ring> rings_;
   std::vector<int> poll_fds_;
   std::vector<Target> targets_;  // one a task and CPU

@@ -56,6 +56,15 @@ perf_event_attr ring_attr(uint32_t wakeup_bytes) {
   return attr;
 }
 
+perf_event_attr programs_attr() {
+  perf_event_attr attr = base_attr();
+  attr.type = PERF_TYPE_SOFTWARE;
+  attr.config = PERF_COUNT_SW_DUMMY;
+  attr.bpf_event = 1;
+  attr.disabled = 0;
+  return attr;
+}
+
 perf_event_attr sideband_attr(Rights rights, bool enable_on_exec) {
   perf_event_attr attr = base_attr();
   attr.type = PERF_TYPE_SOFTWARE;

@@ -35,6 +35,9 @@ struct Rights {
 /// The event that owns a CPU's ring; it counts nothing and only exists so that the ring outlives every
 /// target.
 perf_event_attr ring_attr(uint32_t wakeup_bytes);
+/// Tells of BPF programs that are loaded and unloaded on a CPU; for the whole machine, so with privileges
+/// alone.
+perf_event_attr programs_attr();
 /// Process life and mappings (mmap2, comm, fork, exit), never switched off; it counts the targets' CPU time.
 perf_event_attr sideband_attr(Rights rights, bool enable_on_exec);
 /// The sampling event with one size of stack copy; opened switched off.

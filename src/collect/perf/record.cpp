@@ -128,6 +128,10 @@ bool read_task(std::span<const std::byte> bytes, Task& out) {
          read_at(bytes, 20, out.ptid);
 }
 
+bool read_bpf_event(std::span<const std::byte> bytes, BpfEvent& out) {
+  return read_at(bytes, 8, out.type) && read_at(bytes, 12, out.id);
+}
+
 bool read_comm(std::span<const std::byte> bytes, uint16_t misc, Comm& out) {
   out.exec = (misc & PERF_RECORD_MISC_COMM_EXEC) != 0;
   out.name = text_at(bytes, 16);

@@ -105,6 +105,10 @@ struct Mmap2 {
 struct Task {  // fork and exit
   uint32_t pid, ppid, tid, ptid;
 };
+struct BpfEvent {  // a BPF program was loaded or unloaded
+  uint16_t type;   // enum perf_bpf_event_type
+  uint32_t id;
+};
 struct Comm {
   uint32_t pid, tid;
   std::string_view name;
@@ -116,6 +120,7 @@ std::span<const std::byte> entry_bytes(const Round& round, const Entry& entry);
 bool read_sample(std::span<const std::byte> bytes, Sample& out);
 bool read_mmap2(std::span<const std::byte> bytes, Mmap2& out);
 bool read_task(std::span<const std::byte> bytes, Task& out);
+bool read_bpf_event(std::span<const std::byte> bytes, BpfEvent& out);
 bool read_comm(std::span<const std::byte> bytes, uint16_t misc, Comm& out);
 /// The count of a LOST or LOST_SAMPLES record; 0 for anything else.
 uint64_t read_lost(std::span<const std::byte> bytes, uint32_t type);

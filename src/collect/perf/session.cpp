@@ -233,7 +233,9 @@ void Session::drain() {
 }
 
 void Session::unwind() {
-  // The events are open: what these processes map from now on arrives as records.
+  // The events are open: which programs come and go and what these processes map from now on arrives as
+  // records.
+  if (events_.with_callchain()) unwinder_.bpf_functions().load_all();
   for (const pid_t pid : adopt_all_ ? running_processes() : adopt_) unwinder_.tree().adopt(pid);
   while (std::unique_ptr<Round> round = queue_.pop()) unwinder_.take(std::move(round));
   unwinder_.finish();

@@ -62,6 +62,12 @@ bool Unwinder::arrive(const Round& round, const Entry& entry, uint64_t order) {
   if (entry.type == PERF_RECORD_COMM && read_comm(bytes, entry.misc, comm) && comm.exec) {
     starting_.insert(static_cast<pid_t>(comm.pid));
   }
+  if (BpfEvent event = {}; entry.type == PERF_RECORD_BPF_EVENT && read_bpf_event(bytes, event)) {
+    const std::lock_guard lock(mutex_);
+    if (event.type == PERF_BPF_EVENT_PROG_LOAD) bpf_functions_.loaded(event.id, entry.time_ns);
+    if (event.type == PERF_BPF_EVENT_PROG_UNLOAD) bpf_functions_.unloaded(event.id, entry.time_ns);
+    return false;
+  }
   Mmap2 mapping = {};
   if (entry.type != PERF_RECORD_MMAP2 || !read_mmap2(bytes, mapping)) return false;
   if (starting_.erase(static_cast<pid_t>(mapping.pid)) != 0) {
@@ -186,31 +192,33 @@ void Unwinder::use(const Pending& pending) {
 }
 
 void Unwinder::append_kernel(const Sample& sample) {
-  // The chain begins with a marker of what follows (PERF_CONTEXT_KERNEL); its first address is the sampled
-  // one, the others are return addresses.
-  bool first = true;
+  // The chain begins with a marker of what follows (PERF_CONTEXT_KERNEL).
   for (uint32_t i = 0; i < sample.head.chain_count; ++i) {
     uint64_t address = 0;
     std::memcpy(&address, sample.chain.data() + size_t{i} * sizeof address, sizeof address);
-    if (address >= PERF_CONTEXT_MAX) continue;
-    append_kernel_frame(address, first);
-    first = false;
+    if (address < PERF_CONTEXT_MAX) append_kernel_frame(address, sample.head.time_ns);
   }
 }
 
-void Unwinder::append_kernel_frame(uint64_t address, bool exact) {
+void Unwinder::append_kernel_frame(uint64_t address, uint64_t time_ns) {
+  if (!kernel_roots_) kernel_roots_ = KernelRoots::load();
+  // Return addresses, but for the sampled one and where an interrupt's or a fault's entry lies below: what it
+  // interrupted was about to run this instruction.
+  const bool exact = frames_.empty() ||
+                     (kernel_roots_->contains(frames_.back().frame.pc) && !kernel_roots_->contains(address));
   frames_.push_back({.frame = {.pc = address,
                                .sp = 0,
                                .how = CLEW_HOW_KERNEL,
                                .flags = exact ? uint32_t{CLEW_FRAME_EXACT_PC} : 0},
-                     .mapping = nullptr});
+                     .mapping = nullptr,
+                     .bpf_function = bpf_functions_.find(exact ? address : address - 1, time_ns)});
 }
 
 clew_end Unwinder::kernel_end() {
   if (frames_.empty()) return CLEW_END_ROOT;
-  if (!kernel_roots_) kernel_roots_ = KernelRoots::load();
-  const bool innermost = frames_.size() == 1;
-  if (kernel_roots_->contains(frames_.back().frame.pc - (innermost ? 0 : 1))) return CLEW_END_ROOT;
+  const clew_frame& last = frames_.back().frame;
+  if (kernel_roots_->contains(last.pc - ((last.flags & CLEW_FRAME_EXACT_PC) != 0 ? 0 : 1)))
+    return CLEW_END_ROOT;
   if (frames_.size() >= kKernelChainLimit) return CLEW_END_DEPTH_LIMIT;
   return kernel_roots_->known() ? CLEW_END_NO_RULE : CLEW_END_ROOT;
 }
@@ -288,7 +296,7 @@ bool Unwinder::walked_sample(std::span<const std::byte> bytes) {
     return value;
   };
   frames_.clear();
-  for (uint32_t i = 0; i < head.kernel_frames; ++i) append_kernel_frame(word(i), i == 0);
+  for (uint32_t i = 0; i < head.kernel_frames; ++i) append_kernel_frame(word(i), head.time_ns);
   Trace trace;
   trace.pid = pid;
   trace.tid = tid;

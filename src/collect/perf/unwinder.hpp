@@ -52,6 +52,7 @@ class Unwinder {
   void expect_walked(uint64_t period_ns, FileSeen mapped, FileSeen missing);
 
   ProcessTree& tree() { return tree_; }
+  bpf::Functions& bpf_functions() { return bpf_functions_; }
   const UnwindCounters& counters() const { return counters_; }
   /// Takes over a round and uses what is old enough.
   void take(std::unique_ptr<Round> round);
@@ -81,7 +82,7 @@ class Unwinder {
   Process& known(pid_t pid);
   void unwind_user(const Sample& sample, Process& process, Trace& trace);
   void append_kernel(const Sample& sample);
-  void append_kernel_frame(uint64_t address, bool exact);
+  void append_kernel_frame(uint64_t address, uint64_t time_ns);
   /// Why the kernel frames that were appended end: at the kernel's entry (or there are none), or before it.
   /// What the program's own stack holds does not follow then.
   clew_end kernel_end();
@@ -136,6 +137,7 @@ class Unwinder {
   std::unordered_map<pid_t, uint64_t> refreshed_at_ns_;
   std::set<pid_t> starting_;  // an exec was seen, its mappings not yet
 
+  bpf::Functions bpf_functions_;
   std::optional<KernelRoots> kernel_roots_;  // since the first sample of the kernel
 
   std::vector<clew_frame> walked_;
