@@ -151,7 +151,9 @@ TEST_P(BpfPrograms, AreWholeInTheStacksOfWhatTheyInterrupt) {
       const std::string symbol = names.name(place.address);
       // Not a return address: the instruction that was interrupted.
       EXPECT_TRUE(place.address == one.kernel[i] || (i != 0 && !is(one, i - 1, "asm_"))) << symbol;
-      if (symbol.find("_burn_") != std::string::npos) {
+      // Another test's program may run at the same system calls, and be gone by now.
+      const bool mine = is(one, i, GetParam()) || is(one, i, "_burn_inner") || is(one, i, "_burn_middle");
+      if (mine && symbol.find("_burn_") != std::string::npos) {
         ++in_program;
         EXPECT_TRUE(symbol.starts_with("bpf_prog_")) << symbol;
         EXPECT_NE(symbol.find("_" + place.function + " [bpf]"), std::string::npos)
@@ -163,7 +165,7 @@ TEST_P(BpfPrograms, AreWholeInTheStacksOfWhatTheyInterrupt) {
         const bool of_inlined =
             place.function == GetParam() && place.line >= inlined.first && place.line <= inlined.second;
         EXPECT_TRUE(own || of_inlined) << place.function << " line " << place.line;
-      } else {
+      } else if (names.is_permanent(place.address)) {
         EXPECT_EQ(place.function, "") << symbol;
       }
       if (is(one, i, "burn_inner")) {
