@@ -227,6 +227,7 @@ TEST(LocalGeneratedEnds, MappingsThatChangeMeanwhileCrashNothing) {
       other.protect(PROT_NONE);
     }
   });
+  while (address == 0) std::this_thread::yield();
   std::array<size_t, CLEW_END_COUNT> ends{};
   for (int i = 0; i < 3000; ++i) ++ends[walk_with_return_address(code, address).end];
   stop = true;
