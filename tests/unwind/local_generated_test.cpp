@@ -165,7 +165,8 @@ INSTANTIATE_TEST_SUITE_P(Lengths, LocalGenerated, testing::Values(size_t{0}, kLo
 Trace walk_with_return_address(const Generated& code, uintptr_t address) {
   ucontext_t context;
   getcontext(&context);
-  std::array<uintptr_t, 4> stack = {0, 0, address, 0};
+  // Zeros beyond, for a walk that gets past that address: else it would go on in this test's own stack.
+  std::array<uintptr_t, 64> stack = {0, 0, address};
   context.uc_mcontext.gregs[REG_RIP] = static_cast<greg_t>(code.address(kInner.size() + kLong / 2));
   context.uc_mcontext.gregs[REG_RSP] = reinterpret_cast<greg_t>(&stack[0]);
   context.uc_mcontext.gregs[REG_RBP] = reinterpret_cast<greg_t>(&stack[1]);
