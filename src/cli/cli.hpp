@@ -45,6 +45,14 @@ struct TableOptions {
 };
 int table(const TableOptions& options);
 
+struct SframeOptions {
+  bool json = false;
+  bool verify = false;  // else: dump
+  std::string raw;      // ARCH:ADDRESS[:be]: the file is the bare bytes of a section
+  std::string file;
+};
+int sframe(const SframeOptions& options);
+
 struct DoctorOptions {
   bool json = false;
 };

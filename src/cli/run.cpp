@@ -121,6 +121,26 @@ int run(int argc, char** argv) {
     status = table(table_options);
   });
 
+  SframeOptions sframe_options;
+  CLI::App* sframe_command = app.add_subcommand("sframe", "Read the SFrame section of an ELF file");
+  sframe_command->require_subcommand(1);
+  CLI::App* sframe_dump =
+      sframe_command->add_subcommand("dump", "Its functions and rows, as readelf has them");
+  CLI::App* sframe_verify =
+      sframe_command->add_subcommand("verify", "Check it: one line a defect, exit status 1 if there is one");
+  for (CLI::App* command : {sframe_dump, sframe_verify}) {
+    command->add_flag("--json", sframe_options.json, "Print JSON");
+    command
+        ->add_option("--raw", sframe_options.raw,
+                     "FILE is the bare bytes of a section, as if loaded there; :be for big-endian")
+        ->type_name("ARCH:ADDRESS[:be]");
+    command->add_option("file", sframe_options.file, "An ELF file")->required()->type_name("FILE");
+  }
+  sframe_command->callback([&] {
+    sframe_options.verify = sframe_verify->parsed();
+    status = sframe(sframe_options);
+  });
+
   DoctorOptions doctor_options;
   CLI::App* doctor_command =
       app.add_subcommand("doctor", "Say what works here, and what to do about the rest");
